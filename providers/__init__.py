@@ -1,0 +1,5 @@
+"""Ready-made providers, imported as `statsprep.providers`."""
+
+from statsprep.providers.stats import CollectStatsProvider
+
+__all__ = ["CollectStatsProvider"]

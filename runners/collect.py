@@ -1,0 +1,162 @@
+"""collect_stats: measure one split of a configuration, from Python or from the command line."""
+
+import contextlib
+import dataclasses
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from statsprep.config.sections import CollectStatsSection, validate_section
+from statsprep.config.targets import check_targets, locate
+from statsprep.data.tokens import TextPreprocessor, build_token_list
+from statsprep.engine.executor import Executor, make_executor
+from statsprep.engine.manifest import check_run_dir
+from statsprep.engine.progress import Observer
+from statsprep.engine.runner import RunReport, plain_config
+from statsprep.errors import ConfigError
+from statsprep.providers.stats import (
+    COLLATE,
+    CollectStatsProvider,
+    StatsInputs,
+    StatsSpec,
+    build_split,
+    model_section,
+)
+from statsprep.runners.stats import CollectStatsRunner
+from statsprep.storage.atomic import disk_errors_named
+from statsprep.storage.paths import RunPaths
+
+
+def collect_stats(
+    model_config: Any,
+    dataset_config: Any,
+    dataloader_config: Any = None,
+    mode: str = "train",
+    output_dir: str | Path = "",
+    *,
+    parallel_config: Any = None,
+    recipe_root: str | Path = ".",
+    allow_targets: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    executor: Executor | None = None,
+    observer: Observer | None = None,
+    accept: Sequence[str] = (),
+    overwrite: bool = False,
+    retry_errors: bool = False,
+    full_config: Any = None,
+    **options: Any,
+) -> RunReport:
+    """Measure one split into `output_dir/<mode>`, or go on with what is there.
+
+    Example:
+        >>> collect_stats({"frontend": {"n_mels": 80}}, {"train": [{"manifest": "train.jsonl"}],
+        ...               "valid": [{"manifest": "valid.jsonl"}]}, mode="train", output_dir="exp/stats")
+
+    Args:
+        model_config: the `model:` section; may be None with `stats="lengths"`.
+        dataset_config: the `dataset:` section.
+        dataloader_config: the `dataloader:` section, of which only `collate_fn` counts here.
+        mode: the split, `train` or `valid`.
+        output_dir: the `stats_dir`.
+        parallel_config: a `parallel:` section; by default what `set_parallel` chose.
+        recipe_root: folder of the recipe's modules.
+        allow_targets: further packages that a `_target_` may name.
+        ignore: dotted config keys whose change does not matter.
+        executor: workers that are up already, for several splits in a row.
+        observer: is told of progress.
+        accept: changes since the earlier run that do not matter: `code` or dotted config keys.
+        overwrite: remove an earlier run's results first.
+        retry_errors: measure those shards anew that hold failed utterances.
+        full_config: what the manifest records as the run's configuration; by default the sections given.
+        **options: of the `collect_stats:` section, such as `batch_size=1`, `on_error="skip"`, `stats="lengths"`.
+
+    Raises:
+        StatsprepError: as `BaseRunner.run`.
+    """
+    where = Path("collect_stats")
+    section = validate_section(CollectStatsSection, options, where=where, key="collect_stats")
+    if not output_dir:
+        raise ConfigError("stats_dir: missing; expected a folder for the results, such as exp/stats")
+    if not isinstance(dataset_config, Mapping):
+        raise ConfigError("dataset: missing; expected a section with train and valid entries")
+    paths = RunPaths(Path(output_dir).absolute() / mode)
+    check_run_dir(paths)
+    wants_features = section.stats == "features"
+    if wants_features and model_config is None:
+        raise ConfigError(
+            "model: missing; expected a section such as {frontend: {n_mels: 80}}; for lengths alone set collect_stats.stats: lengths"
+        )
+    collate = (plain_config(dataloader_config) or {}).get("collate_fn") or {"_target_": COLLATE}
+    spec = StatsSpec(
+        dataset=plain_config(dataset_config),
+        model=model_section(plain_config(model_config)) if wants_features else None,
+        collate_fn=collate,
+        split=mode,
+        recipe_root=Path(recipe_root).absolute(),
+        allow=tuple(allow_targets),
+        options=section.model_dump(
+            include={"stats", "categories", "write_collected_feats", "per_utterance_stats"}
+        ),
+        index=paths.index,
+    )
+    check_targets(spec.model, where="model", allow=spec.policy)
+    check_targets(spec.dataset, where="dataset", allow=spec.policy)
+    tokens = _missing_tokens(spec)
+    if tokens is not None:
+        spec = dataclasses.replace(spec, token_list=paths.root / "token_list")
+    with contextlib.ExitStack() as stack:
+        staged = stack.enter_context(_staging_file(paths))
+        summary = build_split(spec).build_index(staged)
+        config = full_config if full_config is not None else {"model": spec.model, "dataset": spec.dataset}
+        inputs = StatsInputs(staged, summary, tokens, tuple(ignore))
+        runner = CollectStatsRunner(
+            CollectStatsProvider(config, spec=spec, inputs=inputs),
+            batch_size=section.batch_size,
+            output_dir=output_dir,
+            shard_subdir=mode,
+            shard_size=section.shard_size,
+            on_error=section.on_error,
+            max_errors=section.max_errors,
+        )
+        if executor is None and parallel_config is not None:
+            executor = stack.enter_context(make_executor(plain_config(parallel_config)))
+        return runner.run(
+            range(summary.num_items),
+            executor=executor,
+            observer=observer,
+            accept=accept,
+            overwrite=overwrite,
+            retry_errors=retry_errors,
+        )
+
+
+@contextlib.contextmanager
+def _staging_file(paths: RunPaths) -> Iterator[Path]:
+    """A name for the new index, apart from the one that an earlier run's workers may be reading."""
+    is_new = not paths.root.exists()
+    with disk_errors_named(paths.root):
+        paths.root.mkdir(parents=True, exist_ok=True)
+    staged = paths.root / f".index.{secrets.token_hex(6)}.arrow"
+    try:
+        yield staged
+    finally:
+        staged.unlink(missing_ok=True)
+        if is_new:
+            with contextlib.suppress(OSError):
+                paths.root.rmdir()
+
+
+def _missing_tokens(spec: StatsSpec) -> list[str] | None:
+    """The token list of the train texts, where the preprocessor is ours and has none."""
+    node = spec.dataset.get("preprocessor")
+    if not isinstance(node, dict) or "_target_" not in node or node.get("token_list") is not None:
+        return None
+    if locate(node["_target_"], spec.policy, where="dataset.preprocessor._target_") is not TextPreprocessor:
+        return None
+    bare = {key: value for key, value in spec.dataset.items() if key != "preprocessor"}
+    train = build_split(dataclasses.replace(spec, dataset=bare, split="train"))
+    key = node.get("text_key", "text")
+    texts = (str(text) for index in range(len(train)) if (text := train.load(index, audio=False).get(key)))
+    options = {name: node[name] for name in ("space_symbol",) if name in node}
+    return build_token_list(texts, node.get("token_type", "char"), **options)

@@ -1,0 +1,1 @@
+"""Audio, manifests and their index, and the datasets over them."""

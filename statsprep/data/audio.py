@@ -1,0 +1,263 @@
+"""Read audio files, and say exactly what is wrong with those that cannot be used.
+
+Nothing is padded or cut: `read_audio` returns what the file holds, or an `UtteranceError` tells why not.
+libsndfile repairs a WAV file that ends early without a word, so its header is compared with the file size here.
+"""
+
+import math
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from statsprep.data.verdicts import UtteranceError, Verdict
+from statsprep.errors import ConfigError
+
+if TYPE_CHECKING:
+    import soundfile
+
+Channel = int | Literal["mean"]
+AudioPath = str | os.PathLike[str]
+
+# A claimed length is text that someone rounded, often to 1/100 s.
+CLAIM_TOLERANCE_S = 0.01
+# What ffmpeg and sox write for samples whose number they did not know, because they wrote to a pipe.
+_UNKNOWN_SIZES = frozenset({0, 0x7FFFF000, 0x7FFFFFFF, 0xFFFFFFFF})
+_HEADER_BYTES = 64
+
+
+def read_audio(
+    path: AudioPath,
+    *,
+    sample_rate_hz: int | None = None,
+    start_s: float = 0.0,
+    duration_s: float | None = None,
+    claimed_s: float | None = None,
+    channel: Channel | None = None,
+) -> tuple[NDArray[np.float32], int]:
+    """Read one mono signal from a WAV, FLAC, OGG or MP3 file.
+
+    Args:
+        path: the file.
+        sample_rate_hz: resample (soxr HQ) where the file has another rate; None keeps the file's.
+        start_s: where the part to read begins, in seconds.
+        duration_s: length of that part; None reads to the end.
+        claimed_s: what a manifest says the whole file lasts; more than 0.01 s off is an error.
+        channel: which channel of several, counted from 0, or "mean" of all; None expects a mono file.
+
+    Returns:
+        Samples, float32 (samples,) in [-1, 1] for integer formats, and their rate in Hz.
+
+    Raises:
+        UtteranceError: the file is missing, broken, empty, shorter than it claims, or holds NaN or Inf.
+    """
+    with _open_sound(path) as sound:
+        file_rate_hz = sound.samplerate
+        start, stop = _find_part(path, sound.frames, file_rate_hz, start_s, duration_s, claimed_s)
+        expected = _resampled_length(path, stop - start, file_rate_hz, sample_rate_hz)
+        _check_channel(path, sound.channels, channel)
+        samples = _read_part(path, sound, start, stop)
+    if samples.ndim == 2:
+        samples = samples.mean(axis=1) if channel == "mean" else samples[:, channel]
+    # Cheaper than a mask: NaN goes through both.
+    if not (math.isfinite(samples.max()) and math.isfinite(samples.min())):
+        first = start + int(np.flatnonzero(~np.isfinite(samples))[0])
+        raise UtteranceError(
+            f"{path}: sample {first} is NaN or infinite; export the file again from its source",
+            kind=Verdict.NON_FINITE,
+        )
+    if sample_rate_hz is None or sample_rate_hz == file_rate_hz:
+        return samples, file_rate_hz
+    import soxr
+
+    resampled = soxr.resample(np.ascontiguousarray(samples), file_rate_hz, sample_rate_hz, quality="HQ")
+    if len(resampled) != expected:
+        raise AssertionError(
+            f"soxr returned {len(resampled)} samples where {expected} follow from the header"
+        )
+    return resampled, sample_rate_hz
+
+
+def num_samples(
+    path: AudioPath,
+    *,
+    sample_rate_hz: int | None = None,
+    start_s: float = 0.0,
+    duration_s: float | None = None,
+    claimed_s: float | None = None,
+    channel: Channel | None = None,
+) -> int:
+    """The number of samples that `read_audio` returns for the same arguments, from the file's header alone.
+
+    Raises:
+        UtteranceError: as `read_audio`, as far as the header shows it.
+    """
+    with _open_sound(path) as sound:
+        start, stop = _find_part(path, sound.frames, sound.samplerate, start_s, duration_s, claimed_s)
+        _check_channel(path, sound.channels, channel)
+        return _resampled_length(path, stop - start, sound.samplerate, sample_rate_hz)
+
+
+@contextmanager
+def _open_sound(path: AudioPath) -> "Iterator[soundfile.SoundFile]":
+    """Open the file once, for the header check and for libsndfile, so that a missing file says so."""
+    import soundfile
+
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError as error:
+        raise _unreadable(path, error.strerror or str(error)) from error
+    try:
+        _check_riff(path, descriptor)
+        with soundfile.SoundFile(descriptor, closefd=False) as sound:
+            yield sound
+    except soundfile.LibsndfileError as error:
+        raise _unreadable(path, error.error_string.strip().rstrip(".")) from error
+    except OSError as error:
+        raise _unreadable(path, error.strerror or str(error)) from error
+    finally:
+        os.close(descriptor)
+
+
+def _unreadable(path: AudioPath, reason: str) -> UtteranceError:
+    return UtteranceError(
+        f"{path}: cannot be read ({reason}); expected a WAV, FLAC, OGG or MP3 file; "
+        "correct the path or replace the file",
+        kind=Verdict.UNREADABLE,
+    )
+
+
+def _check_riff(path: AudioPath, descriptor: int) -> None:
+    """Compare the size that a WAV header gives for its samples with the bytes that follow it."""
+    file_bytes = os.fstat(descriptor).st_size
+    head = os.pread(descriptor, _HEADER_BYTES, 0)
+    if not head and file_bytes == 0:
+        raise UtteranceError(f"{path}: has no bytes; record it again or remove it", kind=Verdict.EMPTY)
+    if head[:4] not in (b"RIFF", b"RF64") or head[8:12] != b"WAVE":
+        return
+    position, long_data_bytes = 12, None
+    while True:
+        chunk = head[position : position + 8]
+        if len(chunk) < 8:
+            chunk = os.pread(descriptor, 8, position)
+        if len(chunk) < 8:
+            raise UtteranceError(
+                f"{path}: ends at byte {file_bytes}, before its samples begin; copy the file again",
+                kind=Verdict.TRUNCATED,
+            )
+        name, size = struct.unpack("<4sI", chunk)
+        if name == b"data":
+            break
+        if name == b"ds64":
+            long_data_bytes = struct.unpack("<8xQ", os.pread(descriptor, 16, position + 8))[0]
+        position += 8 + size + size % 2
+    if size in _UNKNOWN_SIZES and long_data_bytes is not None:
+        size = long_data_bytes
+    present_bytes = file_bytes - position - 8
+    if size not in _UNKNOWN_SIZES and size > present_bytes:
+        raise UtteranceError(
+            f"{path}: holds {present_bytes} bytes of samples, its header says {size}; copy the file again",
+            kind=Verdict.TRUNCATED,
+        )
+
+
+def _find_part(
+    path: AudioPath,
+    total: int,
+    rate_hz: int,
+    start_s: float,
+    duration_s: float | None,
+    claimed_s: float | None,
+) -> tuple[int, int]:
+    """First and one past the last sample to read, at the file's rate."""
+    if total <= 0:
+        raise UtteranceError(f"{path}: has no samples; record it again or remove it", kind=Verdict.EMPTY)
+    if claimed_s is not None and abs(claimed_s - total / rate_hz) > CLAIM_TOLERANCE_S:
+        raise UtteranceError(
+            f"{path}: lasts {total / rate_hz:.3f} s, but duration_s is {claimed_s:g}; "
+            "correct duration_s, or add start_s to read a part of the file",
+            kind=Verdict.HEADER_MISMATCH,
+        )
+    if start_s == 0.0 and duration_s is None:
+        return 0, total
+    start = round(start_s * rate_hz)
+    stop = total if duration_s is None else start + round(duration_s * rate_hz)
+    if stop == total + 1:
+        stop = total
+    if not 0 <= start < total or stop > total:
+        end = "its end" if duration_s is None else f"{start_s + duration_s:g} s"
+        raise UtteranceError(
+            f"{path}: lasts {total / rate_hz:.3f} s, but {start_s:g} s to {end} was asked for; "
+            "correct start_s and duration_s",
+            kind=Verdict.HEADER_MISMATCH,
+        )
+    if stop <= start:
+        raise UtteranceError(
+            f"{path}: {duration_s:g} s at {rate_hz} Hz is no sample; correct duration_s", kind=Verdict.EMPTY
+        )
+    return start, stop
+
+
+def _resampled_length(path: AudioPath, length: int, file_rate_hz: int, sample_rate_hz: int | None) -> int:
+    if sample_rate_hz is None or sample_rate_hz == file_rate_hz:
+        return length
+    # soxr rounds half up.
+    resampled = (2 * length * sample_rate_hz + file_rate_hz) // (2 * file_rate_hz)
+    if resampled == 0:
+        raise UtteranceError(
+            f"{path}: {length} samples at {file_rate_hz} Hz are none at {sample_rate_hz} Hz; remove it",
+            kind=Verdict.EMPTY,
+        )
+    return resampled
+
+
+def _check_channel(path: AudioPath, num_channels: int, channel: Channel | None) -> None:
+    if channel is None:
+        if num_channels != 1:
+            raise UtteranceError(
+                f"{path}: has {num_channels} channels, expected 1; set channel to 0 to {num_channels - 1} "
+                "or to mean",
+                kind=Verdict.HEADER_MISMATCH,
+            )
+    elif channel != "mean" and channel >= num_channels:
+        raise UtteranceError(
+            f"{path}: has {num_channels} channel(s), but channel {channel} (counted from 0) was asked for",
+            kind=Verdict.HEADER_MISMATCH,
+        )
+
+
+def _read_part(path: AudioPath, sound: "soundfile.SoundFile", start: int, stop: int) -> NDArray[np.float32]:
+    """Decode the samples; a decoder that stops early has met the end of a file that was cut off."""
+    import soundfile
+
+    try:
+        if start:
+            sound.seek(start)
+        samples: NDArray[np.float32] = sound.read(stop - start, dtype="float32")
+        decoded, reason = len(samples), ""
+    except soundfile.LibsndfileError as error:
+        decoded, reason = 0, f" ({error.error_string.strip().rstrip('.')})"
+    if decoded != stop - start:
+        raise UtteranceError(
+            f"{path}: {decoded} of {stop - start} samples could be decoded{reason}; copy the file again",
+            kind=Verdict.TRUNCATED,
+        )
+    return samples
+
+
+def check_reading_options(sample_rate_hz: object, channel: object, *, where: str) -> None:
+    """Refuse a rate or a channel that no file could satisfy.
+
+    Raises:
+        ConfigError: names the option, what was seen and what was expected.
+    """
+    is_rate = isinstance(sample_rate_hz, int) and not isinstance(sample_rate_hz, bool) and sample_rate_hz > 0
+    if sample_rate_hz is not None and not is_rate:
+        raise ConfigError(f"{where}: sample_rate_hz is {sample_rate_hz!r}; expected a positive integer")
+    is_channel = isinstance(channel, int) and not isinstance(channel, bool) and channel >= 0
+    if channel is not None and channel != "mean" and not is_channel:
+        raise ConfigError(f"{where}: channel is {channel!r}; expected an integer from 0, or mean")

@@ -1,0 +1,161 @@
+"""A dataset over one JSONL manifest. Each row is read from disk when it is asked for, by its byte offset."""
+
+import operator
+import os
+import weakref
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from statsprep.data.audio import Channel, check_reading_options, num_samples, read_audio
+from statsprep.data.index import IndexEntry, IndexSlice, KeyedBy, UttIds, build_index_in_memory
+from statsprep.data.manifest import audio_path, check_manifest_exists, iter_lines, parse_line
+from statsprep.errors import ConfigError, DataError
+
+_READ_BYTES = 4096
+_READING_KEYS = frozenset({"audio", "start_s", "duration_s"})
+
+
+class ManifestDataset:
+    """The utterances of a manifest, in its order.
+
+    Opening it costs nothing: the constructor checks that the file exists. Without an attached index, one is
+    built in memory at the first access. Instances may be pickled and forked.
+
+    Args:
+        manifest: JSONL file, see `statsprep.data.manifest`.
+        sample_rate_hz: resample all audio to this rate; None keeps each file's own.
+        channel: which channel of files with several, from 0, or "mean".
+        audio_key: name of the audio in a sample.
+    """
+
+    keyed_by: KeyedBy = "utt_id"
+
+    def __init__(
+        self,
+        manifest: Path | str,
+        *,
+        sample_rate_hz: int | None = None,
+        channel: Channel | None = None,
+        audio_key: str = "speech",
+    ) -> None:
+        check_reading_options(sample_rate_hz, channel, where=str(manifest))
+        if audio_key == "utt_id":
+            raise ConfigError(f"{manifest}: audio_key is 'utt_id'; expected another name, such as speech")
+        self.manifest = check_manifest_exists(manifest, where="dataset")
+        self.sample_rate_hz = sample_rate_hz
+        self.channel = channel
+        self.audio_key = audio_key
+        self._path = os.path.abspath(self.manifest)
+        self._folder = os.path.dirname(self._path)
+        self._rows: IndexSlice | None = None
+        self._descriptor: int | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {**self.__dict__, "_descriptor": None}
+        if self._rows is not None and self._rows.index.path is None:
+            state["_rows"] = None
+        return state
+
+    def attach_index(self, rows: IndexSlice) -> None:
+        """Use the driver's index instead of reading the whole manifest."""
+        self._rows = rows
+
+    def _indexed(self) -> IndexSlice:
+        if self._rows is None:
+            index = build_index_in_memory([self])
+            self._rows = IndexSlice(index, 0, len(index))
+        return self._rows
+
+    def index_entries(self) -> Iterator[IndexEntry]:
+        """Read and check the whole manifest, row by row."""
+        number = 0
+        for number, offset, line in iter_lines(self._path):
+            row = parse_line(line, f"{self.manifest}:{number}")
+            yield IndexEntry(row["utt_id"], offset, row.get("duration_s"), line)
+        if number == 0:
+            raise DataError(f"{self.manifest}: has no rows; expected one JSON object a line")
+
+    def place(self, offset: int) -> str:
+        """`manifest:line` of the row that begins at `offset`."""
+        for number, begin, _ in iter_lines(self._path):
+            if begin >= offset:
+                return f"{self.manifest}:{number}"
+        return str(self.manifest)
+
+    def __len__(self) -> int:
+        return len(self._indexed())
+
+    def utt_ids(self) -> Sequence[str]:
+        """All ids in order, without a Python object for each."""
+        return UttIds(self._indexed())
+
+    def utt_id(self, i: int) -> str:
+        """The id of utterance `i`."""
+        return self.utt_ids()[i]
+
+    def entry(self, i: int) -> dict[str, Any]:
+        """Row `i` of the manifest, as it is written there.
+
+        Raises:
+            IndexError: there is no such row.
+            DataError: the manifest has changed since it was indexed.
+        """
+        rows = self._indexed()
+        position = operator.index(i)
+        utt_id, offset = rows.row(position + len(rows) if position < 0 else position)
+        line = self._read_line(offset)
+        row = parse_line(line, f"{self.manifest} at byte {offset}") if line else {}
+        if row.get("utt_id") != utt_id:
+            raise DataError(
+                f"{self.manifest}: byte {offset} no longer begins the row of {utt_id!r}; "
+                "the manifest changed after it was indexed; start a new run"
+            )
+        return row
+
+    def _read_line(self, offset: int) -> bytes:
+        if self._descriptor is None:
+            self._descriptor = os.open(self._path, os.O_RDONLY)
+            weakref.finalize(self, os.close, self._descriptor)
+        block = os.pread(self._descriptor, _READ_BYTES, offset)
+        line = block
+        while b"\n" not in block and block:
+            block = os.pread(self._descriptor, _READ_BYTES, offset + len(line))
+            line += block
+        return line.partition(b"\n")[0]
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        """Utterance `i` as `{"utt_id", audio_key: float32 (samples,), and the row's other keys}`.
+
+        Raises:
+            IndexError: there is no such row.
+            UtteranceError: its audio cannot be used.
+        """
+        row = self.entry(i)
+        sample = {key: value for key, value in row.items() if key not in _READING_KEYS}
+        if "audio" in row:
+            sample[self.audio_key], _ = read_audio(
+                audio_path(row, self._folder), **self._reading_options(row)
+            )
+        return sample
+
+    def num_samples(self, i: int) -> int:
+        """The length of utterance `i` as `[i]` returns it, from its audio header.
+
+        Raises:
+            UtteranceError: its audio cannot be used, as far as the header shows it.
+            DataError: the row has no audio.
+        """
+        row = self.entry(i)
+        if "audio" not in row:
+            raise DataError(
+                f"{self.manifest}: utterance {row['utt_id']!r} has no audio; its length is unknown"
+            )
+        return num_samples(audio_path(row, self._folder), **self._reading_options(row))
+
+    def _reading_options(self, row: dict[str, Any]) -> dict[str, Any]:
+        duration_s = row.get("duration_s")
+        options = {"sample_rate_hz": self.sample_rate_hz, "channel": self.channel}
+        if "start_s" in row:
+            return options | {"start_s": float(row["start_s"]), "duration_s": duration_s}
+        return options | {"claimed_s": duration_s}

@@ -1,0 +1,167 @@
+"""One attempt at a shard on disk: taking over what an earlier attempt finished, and the commit by one rename."""
+
+import contextlib
+import json
+import os
+import resource
+import shutil
+import socket
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from statsprep.engine.plan import Shard
+from statsprep.errors import WorkerError
+from statsprep.storage.atomic import disk_errors_named, sync_file, sync_folder, write_text
+from statsprep.storage.digest import describe_files, find_mismatch
+from statsprep.storage.journal import Status, count_entries
+from statsprep.storage.jsonl import read_json
+from statsprep.storage.paths import ATTEMPT, DONE, JOURNAL, ROWS, RunPaths
+
+
+@dataclass(slots=True)
+class Done:
+    """The contents of a shard's `done`: why its files can be trusted."""
+
+    shard_id: int
+    fingerprint: str
+    attempt: str
+    counts: dict[str, int]
+    files: dict[str, dict[str, Any]]
+    seconds: float
+    num_resumed: int
+    max_rss_bytes: int
+    host: str
+    keyed_by: str
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def num_items(self) -> int:
+        return sum(self.counts.values())
+
+
+def read_done(folder: Path) -> Done | None:
+    """A shard's `done`, or None where it is missing or damaged."""
+    content = read_json(folder / DONE)
+    try:
+        return Done(**content)
+    except TypeError:
+        return None
+
+
+def find_defect(folder: Path, shard: Shard, trusted: frozenset[str]) -> str | None:
+    """Why a committed shard cannot be trusted, or None where it can.
+
+    Args:
+        folder: `split.N`.
+        shard: what the plan says of it.
+        trusted: fingerprints whose results belong to the run.
+    """
+    done = read_done(folder)
+    if done is None:
+        return f"{DONE} is missing or damaged"
+    if done.shard_id != shard.shard_id or done.num_items != shard.num_items:
+        return f"{DONE} speaks of {done.num_items} items of shard {done.shard_id}, the plan has {shard.num_items}"
+    if done.fingerprint not in trusted:
+        return "it was measured with another config, code or data"
+    return find_mismatch(folder, done.files)
+
+
+class Attempt:
+    """A private folder in `.attempts`; nobody else writes there."""
+
+    def __init__(self, paths: RunPaths, shard: Shard, fingerprint: str) -> None:
+        self._paths = paths
+        self._shard = shard
+        self._fingerprint = fingerprint
+        self._began = time.perf_counter()
+        self.folder = paths.new_attempt(shard.shard_id)
+        with disk_errors_named(self.folder):
+            self.folder.mkdir(parents=True)
+        write_text(self.folder / ATTEMPT, json.dumps({"fingerprint": fingerprint}))
+        self.previous = self._best_earlier()
+
+    def _best_earlier(self) -> Path | None:
+        """The earlier attempt of this fingerprint that got furthest; all others are removed."""
+        lengths = {}
+        for folder in self._paths.earlier_attempts(self._shard.shard_id):
+            if folder == self.folder:
+                continue
+            note = read_json(folder / ATTEMPT)
+            usable = isinstance(note, dict) and note.get("fingerprint") == self._fingerprint
+            lengths[folder] = count_entries(folder) if usable else 0
+        best = max(lengths, key=lambda folder: lengths[folder], default=None)
+        for folder, length in lengths.items():
+            if folder != best or not length:
+                shutil.rmtree(folder, ignore_errors=True)
+        return best if best is not None and lengths[best] else None
+
+    def commit(
+        self, *, counts: dict[Status, int], num_resumed: int, keyed_by: str, extra: dict[str, Any]
+    ) -> Done:
+        """Flush every file, write `done`, and rename the folder to `split.N`.
+
+        Where another attempt was faster and its shard is good, this one is discarded and the other's `done` returned.
+        """
+        for name in (JOURNAL, ROWS, ATTEMPT):
+            (self.folder / name).unlink()
+        folders = [Path(root) for root, _, _ in os.walk(self.folder)]
+        names = [
+            str(path.relative_to(self.folder))
+            for folder in folders
+            for path in folder.iterdir()
+            if path.is_file()
+        ]
+        with disk_errors_named(self.folder):
+            for name in names:
+                sync_file(self.folder / name)
+        done = Done(
+            shard_id=self._shard.shard_id,
+            fingerprint=self._fingerprint,
+            attempt=self.folder.name.rpartition(".")[2],
+            counts={str(status): count for status, count in counts.items()},
+            files=describe_files(self.folder, names),
+            seconds=round(time.perf_counter() - self._began, 4),
+            num_resumed=num_resumed,
+            max_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            host=socket.gethostname(),
+            keyed_by=keyed_by,
+            extra=extra,
+        )
+        write_text(self.folder / DONE, json.dumps(asdict(done), indent=1) + "\n")
+        for folder in folders[1:]:
+            sync_folder(folder)
+        committed = self._rename(done)
+        if self.previous is not None:
+            shutil.rmtree(self.previous, ignore_errors=True)
+        return committed
+
+    def _rename(self, done: Done) -> Done:
+        target = self._paths.shard(self._shard.shard_id)
+        # Twice: once for a bad shard in the way, which is set aside first.
+        for _ in range(2):
+            with contextlib.suppress(FileExistsError, NotADirectoryError):
+                os.rename(self.folder, target)
+                sync_folder(self._paths.root)
+                return done
+            if find_defect(target, self._shard, frozenset({self._fingerprint})) is None:
+                shutil.rmtree(self.folder, ignore_errors=True)
+                winner = read_done(target)
+                return winner if winner is not None else done
+            set_aside(self._paths, target)
+        raise WorkerError(
+            f"{target}: another process keeps writing there; expected one run in this directory; stop the other and "
+            "run the same command again"
+        )
+
+
+def set_aside(paths: RunPaths, folder: Path) -> None:
+    """Take a bad `split.N` out of the way and remove it."""
+    paths.attempts.mkdir(exist_ok=True)
+    aside = paths.attempts / f"bad.{folder.name}.{os.getpid()}.{time.monotonic_ns()}"
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(folder, aside)
+    shutil.rmtree(aside, ignore_errors=True)
+    if aside.is_file():
+        aside.unlink()

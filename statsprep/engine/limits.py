@@ -1,0 +1,84 @@
+"""How many utterances may fail before a run counts as failed."""
+
+import itertools
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from statsprep.config.sections import max_errors_allowed
+from statsprep.engine.shard import ShardReport
+from statsprep.errors import DataError
+from statsprep.storage.jsonl import read_jsonl
+from statsprep.storage.paths import ERRORS, RunPaths
+
+_SHOWN = 10
+
+
+@dataclass(slots=True)
+class ErrorLimit:
+    """Counts failed utterances against `max_errors`.
+
+    A run over its limit still finishes, so that one look shows all that is broken, unless more than half of what it tried
+    failed: then something common to all is wrong, such as a missing mount, and going on is a waste.
+    """
+
+    allowed: int
+    num_failed: int = 0
+    num_tried: int = 0
+    first: list[dict[str, Any]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, max_errors: int | str, num_items: int) -> "ErrorLimit":
+        return cls(max_errors_allowed(max_errors, num_items))
+
+    def add(self, report: ShardReport) -> None:
+        """Count a shard.
+
+        Raises:
+            DataError: over the limit, and most of what was tried failed.
+        """
+        self.num_failed += report.counts.get("error", 0)
+        self.num_tried += report.num_items
+        self.first += report.errors[: _SHOWN - len(self.first)]
+        if self.num_failed > self.allowed and 2 * self.num_failed > self.num_tried:
+            raise DataError(
+                f"stopped: {self.num_failed} of the first {self.num_tried} utterances failed, at most {self.allowed} may; mend "
+                "what is common to them, then run the same command with --retry_errors",
+                detail=describe_errors(self.first),
+            )
+
+    def check(self, paths: RunPaths, num_failed: int) -> None:
+        """At the end, over everything that the run holds.
+
+        Raises:
+            DataError: more failed than may; `detail` shows the first of them and counts by kind.
+        """
+        if num_failed > self.allowed:
+            path = paths.root / ERRORS
+            raise DataError(
+                f"{path}: {num_failed} utterances failed, at most {self.allowed} may (max_errors); everything else is measured and "
+                "merged; mend them and run with --retry_errors, or allow more with max_errors",
+                detail=summarise_errors(paths),
+            )
+
+
+def describe_errors(records: list[dict[str, Any]]) -> str:
+    """One line per error record: id, kind, type and message."""
+    lines = []
+    for record in records[:_SHOWN]:
+        message = " ".join(str(record["message"]).split())
+        lines.append(f"  {record['utt_id']}: {record['kind']}: {record['type']}: {message[:160]}")
+    return "\n".join(lines)
+
+
+def summarise_errors(paths: RunPaths) -> str:
+    """The first failed utterances of a merged run and a count by kind, streamed."""
+    path = paths.root / ERRORS
+    if not path.is_file():
+        return ""
+    first = list(itertools.islice(read_jsonl(path), _SHOWN))
+    kinds = Counter(record["kind"] for record in read_jsonl(path))
+    if not kinds:
+        return ""
+    by_kind = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+    return f"{describe_errors(first)}\n  by kind: {by_kind}"

@@ -1,0 +1,180 @@
+"""`manifest.json`: what a run is, written before any work; and the check of a later run against it."""
+
+import dataclasses
+import datetime
+import json
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from statsprep.engine.fingerprint import Parts, digest_of, find_changes, is_accepted
+from statsprep.engine.plan import Shard
+from statsprep.errors import ChangedRunError, ConfigError, DataError
+from statsprep.storage.atomic import write_text
+from statsprep.storage.jsonl import read_json
+from statsprep.storage.paths import DROPPED, ERRORS, RESULTS, RunPaths
+
+LAYOUT = 1
+_FIXED_NAMES = (RESULTS, DROPPED, ERRORS, "stats_keys", "token_list", "index.arrow", "indices.npy")
+
+
+@dataclass(slots=True)
+class Manifest:
+    """The contents of manifest.json.
+
+    Attributes:
+        fingerprint: digest of `parts`, which hold what the results depend on.
+        num_items: positions 0 .. num_items - 1, in the order of `items`.
+        items: a range's ends or the digest of indices.npy.
+        shards: [start, stop] of each shard.
+        runner: dotted path of the runner's class; `provider` likewise.
+        recipe_root: the folder that makes the recipe's modules importable, or None.
+        config: the resolved configuration of the run, for the reader.
+        lineage: accepted changes, oldest first; each keeps the fingerprint that it replaced.
+    """
+
+    fingerprint: str
+    parts: Parts
+    num_items: int
+    items: dict[str, Any]
+    shards: list[list[int]]
+    runner: str
+    provider: str
+    recipe_root: str | None = None
+    config: Any = None
+    layout: int = LAYOUT
+    created: str = ""
+    argv: list[str] = field(default_factory=list)
+    versions: dict[str, str] = field(default_factory=dict)
+    lineage: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def plan(self) -> list[Shard]:
+        return [Shard(number, start, stop) for number, (start, stop) in enumerate(self.shards)]
+
+    @property
+    def trusted(self) -> frozenset[str]:
+        """Fingerprints whose shards count as this run's: its own and those it accepted."""
+        return frozenset({self.fingerprint, *(entry["fingerprint"] for entry in self.lineage)})
+
+
+def open_run(
+    paths: RunPaths, wanted: Manifest, *, accept: Sequence[str] = (), overwrite: bool = False
+) -> Manifest:
+    """Begin a run, or go on with the one that the directory holds.
+
+    Args:
+        paths: the run directory; made where it is missing.
+        wanted: the manifest of what is to be run now.
+        accept: `code` or dotted config keys whose change is accepted.
+        overwrite: remove an earlier run's results first.
+
+    Raises:
+        ChangedRunError: the directory holds results of something else; `detail` is the difference.
+    """
+    check_run_dir(paths)
+    if overwrite:
+        remove_results(paths)
+    existing = read_manifest(paths) if paths.manifest.exists() else None
+    if existing is None:
+        paths.root.mkdir(parents=True, exist_ok=True)
+        return _write(paths, _stamped(wanted))
+    changes = find_changes(existing.parts, wanted.parts)
+    if not changes:
+        return existing
+    rejected = [change for change in changes if not is_accepted(change, accept)]
+    if rejected:
+        ways = "another stats_dir, or --overwrite to measure anew"
+        if all(change.part != "data" for change in rejected):
+            keys = sorted({"code" if change.part == "code" else change.name for change in rejected})
+            ways += f", or {' '.join(f'--accept {key}' for key in keys[:3])} to keep the finished shards"
+        raise ChangedRunError(
+            f"{paths.root}: holds results of another {' and '.join(sorted({each.part for each in rejected}))}; "
+            f"expected no change ({len(rejected)} found); choose {ways}",
+            detail="\n".join(f"  {change}" for change in rejected),
+        )
+    entry = {
+        "fingerprint": existing.fingerprint,
+        "accepted": list(accept),
+        "changes": [str(change) for change in changes],
+        "at": _now(),
+    }
+    return _write(paths, dataclasses.replace(_stamped(wanted), lineage=[*existing.lineage, entry]))
+
+
+def check_run_dir(paths: RunPaths) -> None:
+    """Refuse a path that cannot be a run directory: a file there or above it."""
+    for path in (paths.root, *paths.root.parents):
+        if path.exists():
+            if not path.is_dir():
+                raise ConfigError(
+                    f"{path}: is a file; expected a folder for results; choose another stats_dir"
+                )
+            return
+
+
+def read_manifest(paths: RunPaths) -> Manifest:
+    """Read a run's manifest.
+
+    Raises:
+        DataError: it is damaged, or of another program or layout.
+    """
+    content = read_json(paths.manifest)
+    known = {each.name for each in dataclasses.fields(Manifest)}
+    if not isinstance(content, dict) or content.get("layout") != LAYOUT or not content.keys() <= known:
+        seen = f"layout {content.get('layout')}" if isinstance(content, dict) else "no JSON object"
+        raise DataError(
+            f"{paths.manifest}: {seen}; expected a statsprep manifest of layout {LAYOUT}; choose another stats_dir, or "
+            "--overwrite to replace what is there"
+        )
+    manifest = Manifest(**content)
+    if digest_of(manifest.parts) != manifest.fingerprint:
+        raise DataError(
+            f"{paths.manifest}: its parts do not have its fingerprint; the file was edited or is damaged; restore it or use "
+            "--overwrite"
+        )
+    return manifest
+
+
+def remove_results(paths: RunPaths) -> None:
+    """Remove an earlier run's files, the manifest first, so that a kill half-way leaves nothing to be trusted.
+
+    Files and folders that no run makes are left alone.
+    """
+    paths.manifest.unlink(missing_ok=True)
+    for folder in (paths.attempts, *paths.stagings(), *paths.shard_folders().values()):
+        shutil.rmtree(folder, ignore_errors=True)
+    merged = (read_json(paths.receipt) or {}).get("files", {})
+    paths.receipt.unlink(missing_ok=True)
+    shapes_and_stats = [
+        path.name for mask in ("*_shape", "*_shape.arrow", "*_stats.npz") for path in paths.root.glob(mask)
+    ]
+    for name in {*merged, *shapes_and_stats, *_FIXED_NAMES}:
+        (paths.root / name).unlink(missing_ok=True)
+
+
+def _stamped(wanted: Manifest) -> Manifest:
+    packages = ("statsprep", "numpy", "torch", "librosa", "soundfile", "dask", "distributed")
+    versions = {"python": platform.python_version()}
+    for name in packages:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return dataclasses.replace(
+        wanted, created=_now(), argv=[os.fspath(each) for each in sys.argv], versions=versions
+    )
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def _write(paths: RunPaths, manifest: Manifest) -> Manifest:
+    write_text(paths.manifest, json.dumps(dataclasses.asdict(manifest), indent=1, ensure_ascii=False) + "\n")
+    return manifest

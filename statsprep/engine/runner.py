@@ -1,0 +1,414 @@
+"""BaseRunner: a user's `forward` over many indices, with one answer in every mode.
+
+The main path: `run` makes a plan, opens the run directory, lets an executor run the pending shards, and merges them.
+"""
+
+import contextlib
+import dataclasses
+import inspect
+import json
+import logging
+import os
+import secrets
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from statsprep.engine.attempt import find_defect, read_done, set_aside
+from statsprep.engine.code_hash import hash_code
+from statsprep.engine.executor import Executor, default_parallel, make_executor
+from statsprep.engine.fingerprint import Parts, digest_of, without
+from statsprep.engine.lease import hold_lease
+from statsprep.engine.limits import ErrorLimit, describe_errors
+from statsprep.engine.manifest import Manifest, check_run_dir, open_run
+from statsprep.engine.merge import merge_run
+from statsprep.engine.plan import Items, Shard, plan_shards
+from statsprep.engine.progress import LogObserver, Observer
+from statsprep.engine.provider import EnvironmentProvider, worker_setup_of
+from statsprep.engine.shard import ShardJob, ShardReport, ShardTask
+from statsprep.errors import ConfigError, DataError
+from statsprep.storage.journal import Status
+from statsprep.storage.jsonl import read_jsonl
+from statsprep.storage.paths import DROPPED, ERRORS, RunPaths
+
+logger = logging.getLogger(__name__)
+
+# Top-level config keys that say where and how to run, never what comes out.
+_NOT_RESULTS = ("parallel", "fingerprint", "stats_dir", "exp_dir", "output_dir", "log_level")
+
+
+@dataclass(slots=True)
+class RunReport:
+    """What became of a run.
+
+    Attributes:
+        counts: items by status: ok, dropped, error.
+        num_skipped: items whose shards were finished before.
+        keyed_by: `utt_id`, or `position` where neither dataset nor results know ids.
+        paths: the run directory, or None where results stayed in memory.
+    """
+
+    counts: dict[str, int]
+    num_skipped: int = 0
+    keyed_by: str = "utt_id"
+    seconds: float = 0.0
+    paths: RunPaths | None = None
+    num_shards: int = 0
+    memory_ids: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def num_items(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def num_failed(self) -> int:
+        return self.counts.get("error", 0)
+
+    @property
+    def shard_dirs(self) -> list[Path]:
+        return [self.paths.shard(number) for number in range(self.num_shards)] if self.paths else []
+
+    @property
+    def dropped_ids(self) -> list[str]:
+        """Ids whose `forward` returned None, in index order."""
+        return self._ids("dropped", DROPPED)
+
+    @property
+    def failed_ids(self) -> list[str]:
+        """Ids whose `forward` raised, in index order."""
+        return self._ids("error", ERRORS)
+
+    def _ids(self, status: str, name: str) -> list[str]:
+        if self.paths is None:
+            return self.memory_ids.get(status, [])
+        return [line["utt_id"] for line in read_jsonl(self.paths.root / name)]
+
+
+class BaseRunner:
+    """Runs `forward` for every index, in this process or wherever `set_parallel` says.
+
+    Example:
+        >>> class Lengths(BaseRunner):
+        ...     @staticmethod
+        ...     def forward(idx, *, dataset):
+        ...         return {"length": len(dataset[idx])}
+
+    Args:
+        provider: builds what `forward` needs.
+        batch_size: where set, `forward` gets a list of up to so many indices and returns a list of as many results.
+        output_dir: where results go; without it they come back as a list.
+        shard_subdir: folder below `output_dir`, for instance the split's name.
+        shard_size: items per shard instead of the plan's own rule.
+        resume: go on with an earlier run of the same thing; False starts anew.
+        on_error: `raise` stops at the first failing utterance, `skip` records it and goes on.
+        max_errors: with `skip`, how many may fail: a number, or a share such as `"1%"`.
+
+    Raises:
+        ConfigError: an argument out of its range.
+    """
+
+    keeps_results = True
+
+    def __init__(
+        self,
+        provider: EnvironmentProvider,
+        *,
+        batch_size: int | None = None,
+        output_dir: str | Path | None = None,
+        shard_subdir: str = "",
+        shard_size: int | None = None,
+        resume: bool = True,
+        on_error: Literal["raise", "skip"] = "raise",
+        max_errors: int | str = "1%",
+    ) -> None:
+        if batch_size is not None and batch_size < 1:
+            raise ConfigError(f"batch_size: got {batch_size}; expected a positive number of indices, or None")
+        if on_error not in ("raise", "skip"):
+            raise ConfigError(f"on_error: got {on_error!r}; expected 'raise' or 'skip'")
+        self.provider = provider
+        self.batch_size = batch_size
+        self.output_dir = None if output_dir is None else Path(output_dir).absolute()
+        self.shard_subdir = shard_subdir
+        self.shard_size = shard_size
+        self.resume = resume
+        self.on_error = on_error
+        self.max_errors = max_errors
+        self.report: RunReport | None = None
+        self._run_id = secrets.token_hex(8)
+
+    @staticmethod
+    def forward(idx: Any, **env: Any) -> Any:
+        """Handle one index (with `batch_size`: a list of them). None drops it; anything else must be JSON or a Record."""
+        raise ConfigError(
+            "the runner has no forward; write `@staticmethod def forward(idx, *, dataset): ...`"
+        )
+
+    @staticmethod
+    def open_writers(shard_dir: Path, **env: Any) -> dict[str, Any]:
+        """Open what `write_record` writes to, below `shard_dir`; called once per attempt at a shard."""
+        return {}
+
+    @staticmethod
+    def write_record(writers: dict[str, Any], result: Any, state: dict[str, Any], **env: Any) -> None:
+        """Take one result, in index order.
+
+        It is called for results taken over from a killed attempt as well, with the same JSON. `state` holds shard_id,
+        shard_dir, position, index and utt_id.
+        """
+
+    @staticmethod
+    def close_writers(writers: dict[str, Any], state: dict[str, Any], **env: Any) -> dict[str, Any] | None:
+        """Finish the files; the dict returned is kept as JSON in the shard's `done`. By default: close each writer."""
+        for writer in writers.values():
+            if hasattr(writer, "close"):
+                writer.close()
+        return None
+
+    @staticmethod
+    def merge_files(shard_dirs: Sequence[Path], out_dir: Path) -> None:
+        """Write merged files into `out_dir` from the shards in order; results.jsonl and its kin are there already."""
+
+    def merge(self, shard_dirs: Sequence[Path]) -> Any:
+        """Called in this process after the merge; what it returns is what calling the runner returns."""
+        return None
+
+    def __call__(self, indices: Iterable[int]) -> Any:
+        """Run all indices.
+
+        Returns:
+            Without `output_dir` the results in index order, dropped and failed ones left out; else what `merge` returns, or
+            the RunReport where it returns nothing.
+        """
+        if self.output_dir is None:
+            return self._run_in_memory(Items.of(indices))
+        report = self.run(indices)
+        merged = self.merge(report.shard_dirs)
+        return report if merged is None else merged
+
+    def run(
+        self,
+        indices: Iterable[int],
+        *,
+        executor: Executor | None = None,
+        observer: Observer | None = None,
+        accept: Sequence[str] = (),
+        overwrite: bool = False,
+        retry_errors: bool = False,
+    ) -> RunReport:
+        """Run into `output_dir`, or go on with what is there, and merge.
+
+        Args:
+            indices: any sequence of integers.
+            executor: who runs the shards; by default what `set_parallel` chose.
+            observer: is told of progress; by default the log.
+            accept: changes since the earlier run that do not matter: `code` or dotted config keys.
+            overwrite: remove an earlier run's results first.
+            retry_errors: measure those shards anew that hold failed utterances.
+
+        Raises:
+            ChangedRunError: the directory holds results of something else.
+            RunInUseError: another live process works there.
+            DataError: an utterance failed, or more than `max_errors` did.
+            WorkerError: workers died, did not come, or could not write.
+        """
+        if self.output_dir is None:
+            raise ConfigError(
+                "output_dir: missing; run() writes files; give one, or call the runner for a list"
+            )
+        began = time.perf_counter()
+        items = Items.of(indices)
+        paths = RunPaths(self.output_dir / self.shard_subdir)
+        check_run_dir(paths)
+        with hold_lease(paths.run_lease, refuse_live=True):
+            wanted = self._describe(items)
+            manifest = open_run(paths, wanted, accept=accept, overwrite=overwrite or not self.resume)
+            self.begin(paths)
+            if not paths.indices.exists():
+                items.save(paths.indices)
+            tasks, finished = _pending(paths, manifest, items, retry_errors=retry_errors)
+            limit = ErrorLimit.of(self.max_errors, len(items))
+            job = self._job(fingerprint=manifest.fingerprint, trusted=manifest.trusted, paths=paths)
+            self._run_shards(
+                job, tasks, executor, observer, limit, _Scope(paths.root.name, len(items), finished)
+            )
+            receipt = merge_run(paths, manifest, type(self))
+        with contextlib.suppress(OSError):
+            paths.attempts.rmdir()
+        with contextlib.suppress(OSError):
+            paths.leases.rmdir()
+        self.report = RunReport(
+            receipt.counts,
+            finished,
+            receipt.keyed_by,
+            time.perf_counter() - began,
+            paths,
+            len(manifest.shards),
+        )
+        limit.check(paths, self.report.num_failed)
+        return self.report
+
+    def begin(self, paths: RunPaths) -> None:
+        """Called once the run directory is known to be this run's, before any shard; nothing by default."""
+
+    def _run_in_memory(self, items: Items) -> list[Any]:
+        began = time.perf_counter()
+        tasks = [ShardTask(shard, items.slice(shard)) for shard in self._plan(items)]
+        limit = ErrorLimit.of(self.max_errors, len(items))
+        reports = self._run_shards(
+            self._job(), tasks, None, None, limit, _Scope(type(self).__name__, len(items), 0)
+        )
+        reports.sort(key=lambda report: report.shard_id)
+        report = RunReport({}, seconds=time.perf_counter() - began)
+        report.counts = _sum_counts(reports)
+        results = []
+        for each in reports:
+            for status, utt_id, result in json.loads(each.entries or "[]"):
+                if status == Status.OK:
+                    results.append(result)
+                else:
+                    report.memory_ids.setdefault(status, []).append(utt_id)
+            if each.keyed_by == "position":
+                report.keyed_by = "position"
+        self.report = report
+        if report.num_failed > limit.allowed:
+            raise DataError(
+                f"{type(self).__name__}: {report.num_failed} utterances failed, at most {limit.allowed} may; mend them or allow "
+                "more with max_errors",
+                detail=describe_errors(limit.first),
+            )
+        return results
+
+    def _run_shards(
+        self,
+        job: ShardJob,
+        tasks: Sequence[ShardTask],
+        executor: Executor | None,
+        observer: Observer | None,
+        limit: ErrorLimit,
+        scope: "_Scope",
+    ) -> list[ShardReport]:
+        """Run the tasks; their reports are kept only where they hold results."""
+        observer = observer or LogObserver()
+        kept = []
+        observer.begin(scope.label, scope.num_items, scope.num_finished)
+        try:
+            with contextlib.ExitStack() as stack:
+                if tasks and executor is None:
+                    executor = stack.enter_context(make_executor(default_parallel()))
+                if executor is not None and not executor.in_process:
+                    job = dataclasses.replace(job, setup=worker_setup_of(self.provider))
+                for report in executor.run(job, tasks) if executor is not None and tasks else ():
+                    observer.advance(report)
+                    limit.add(report)
+                    if job.paths is None:
+                        kept.append(report)
+        finally:
+            observer.end()
+        return kept
+
+    def _job(self, **run: Any) -> ShardJob:
+        return ShardJob(
+            run_id=self._run_id,
+            runner=type(self),
+            setup=self.provider.build_env_local,
+            batch_size=self.batch_size,
+            raise_errors=self.on_error == "raise",
+            **run,
+        )
+
+    def _plan(self, items: Items) -> list[Shard]:
+        return plan_shards(len(items), shard_size=self.shard_size, multiple_of=self.batch_size or 1)
+
+    def _describe(self, items: Items) -> Manifest:
+        """The manifest of this run, as it would be written now."""
+        config = plain_config(self.provider.config)
+        parts = self.fingerprint_parts(config, items)
+        return Manifest(
+            fingerprint=digest_of(parts),
+            parts=parts,
+            num_items=len(items),
+            items=items.describe(),
+            shards=[[shard.start, shard.stop] for shard in self._plan(items)],
+            runner=_dotted(type(self)),
+            provider=_dotted(type(self.provider)),
+            config=config,
+        )
+
+    def fingerprint_parts(self, config: Any, items: Items) -> Parts:
+        """What the results depend on: config, options, code and data; `fingerprint.ignore` lists keys to leave out."""
+        ignored = _NOT_RESULTS
+        section = config.get("fingerprint") if isinstance(config, dict) else None
+        if section:
+            ignored += tuple(section.get("ignore", ()))
+        relevant = without(config, ignored) if isinstance(config, dict) else config
+        params = {key: value for key, value in self.provider.params.items() if key not in _NOT_RESULTS}
+        functions = [
+            value for value in params.values() if inspect.isfunction(value) or inspect.isclass(value)
+        ]
+        return {
+            "config": relevant,
+            "params": {key: plain_config(value) for key, value in params.items() if value not in functions},
+            "options": {"batch_size": self.batch_size, "shard_size": self.shard_size},
+            "code": hash_code([type(self), type(self.provider), *functions]),
+            "data": {"items": items.describe(), **self.provider.fingerprint()},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What a display shows of a run."""
+
+    label: str
+    num_items: int
+    num_finished: int
+
+
+def _pending(
+    paths: RunPaths, manifest: Manifest, items: Items, *, retry_errors: bool
+) -> tuple[list[ShardTask], int]:
+    """The shards still to run, and how many items are finished; a bad shard is named and set aside."""
+    tasks = []
+    num_finished = 0
+    for shard in manifest.plan:
+        folder = paths.shard(shard.shard_id)
+        if folder.exists():
+            defect = find_defect(folder, shard, manifest.trusted)
+            done = read_done(folder)
+            if defect is None and retry_errors and done is not None and done.counts.get("error"):
+                defect = f"{done.counts['error']} failed utterances are tried again"
+            if defect is None:
+                num_finished += shard.num_items
+                continue
+            logger.warning("%s: %s; measuring this shard again", folder, defect)
+            set_aside(paths, folder)
+        tasks.append(ShardTask(shard, items.slice(shard)))
+    return tasks, num_finished
+
+
+def plain_config(config: Any) -> Any:
+    """A config as JSON: OmegaConf nodes resolved, objects without a JSON form by their class."""
+    omegaconf = sys.modules.get("omegaconf")
+    if omegaconf is not None and omegaconf.OmegaConf.is_config(config):
+        config = omegaconf.OmegaConf.to_container(config, resolve=True)
+    if isinstance(config, Mapping):
+        return {str(key): plain_config(value) for key, value in config.items()}
+    if isinstance(config, list | tuple | range):
+        return [plain_config(value) for value in config]
+    if config is None or isinstance(config, str | int | float | bool):
+        return config
+    return os.fspath(config) if isinstance(config, os.PathLike) else f"<{_dotted(type(config))}>"
+
+
+def _dotted(kind: type) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _sum_counts(reports: Sequence[ShardReport]) -> dict[str, int]:
+    total: Counter[str] = Counter({str(status): 0 for status in Status})
+    for report in reports:
+        total.update(report.counts)
+    return dict(total)

@@ -1,0 +1,1 @@
+"""Models and the features that statistics are taken of."""

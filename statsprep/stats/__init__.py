@@ -1,0 +1,1 @@
+"""Pure numpy accumulators of means, deviations and ranges."""

@@ -1,0 +1,79 @@
+"""The one place that writes files: each appears whole or not at all, and stays after a power cut.
+
+A reader never sees half a file: content goes to a temporary name in the same folder, is flushed to the disk, and is renamed.
+"""
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from statsprep.errors import StorageError, is_disk_error
+
+TEMPORARY_MARK = ".tmp-"
+
+
+@contextlib.contextmanager
+def disk_errors_named(path: Path) -> Iterator[None]:
+    """Turn 'no space left' and its kin into one StorageError that names the path and the way on."""
+    try:
+        yield
+    except OSError as error:
+        if is_disk_error(error):
+            raise StorageError(
+                f"{path}: cannot write ({error.strerror}); free space or choose another folder, "
+                "then run the same command again: what was finished is kept"
+            ) from error
+        raise
+
+
+@contextlib.contextmanager
+def open_atomic(path: Path | str, *, binary: bool = False) -> Iterator[IO[bytes] | IO[str]]:
+    """Open a temporary file beside `path`; on leaving without an error it is fsynced and renamed to `path`."""
+    path = Path(path)
+    temporary = path.with_name(f".{path.name[:80]}{TEMPORARY_MARK}{secrets.token_hex(4)}")
+    with disk_errors_named(path):
+        try:
+            stream: IO[bytes] | IO[str]
+            stream = (
+                open(temporary, "wb")
+                if binary
+                else open(temporary, "w", encoding="utf-8", errors="backslashreplace", newline="\n")
+            )
+            with stream:
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+        sync_folder(path.parent)
+
+
+def write_bytes(path: Path | str, content: bytes) -> None:
+    """Write `content` to `path` atomically."""
+    with open_atomic(path, binary=True) as stream:
+        stream.write(content)  # type: ignore[arg-type]
+
+
+def write_text(path: Path | str, content: str) -> None:
+    """Write `content` to `path` atomically, as UTF-8 with newlines as they are."""
+    write_bytes(path, content.encode("utf-8"))
+
+
+def sync_file(path: Path | str) -> None:
+    """Flush a finished file to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_folder(path: Path | str) -> None:
+    """Flush a folder's entries to the disk, so that a rename in it survives a power cut."""
+    sync_file(path)

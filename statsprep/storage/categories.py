@@ -1,0 +1,31 @@
+"""`utt2X` (`utt value` per line) and its inverse `X2utt` (`value utt utt ...`), as ESPnet reads them."""
+
+from pathlib import Path
+
+from statsprep.storage.atomic import open_atomic
+
+_IDS_PER_WRITE = 65_536
+
+
+def invert(utt2x: Path, x2utt: Path) -> None:
+    """Write `X2utt` from `utt2X`: values sorted, ids in the order of the file."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyarrow import csv
+
+    table = csv.read_csv(
+        utt2x,
+        read_options=csv.ReadOptions(column_names=["utt_id", "value"]),
+        parse_options=csv.ParseOptions(delimiter=" ", quote_char=False, escape_char=False),
+        convert_options=csv.ConvertOptions(
+            column_types={"utt_id": pa.large_string(), "value": pa.large_string()}
+        ),
+    )
+    with open_atomic(x2utt) as stream:
+        for value in sorted(pc.unique(table["value"]).to_pylist()):
+            ids = table["utt_id"].filter(pc.equal(table["value"], value))
+            stream.write(value)  # type: ignore[arg-type]
+            for start in range(0, len(ids), _IDS_PER_WRITE):
+                part = ids.slice(start, _IDS_PER_WRITE).to_pylist()
+                stream.write(" " + " ".join(part))  # type: ignore[arg-type]
+            stream.write("\n")  # type: ignore[arg-type]

@@ -1,0 +1,40 @@
+"""Digests of files and of JSON values."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+
+def file_digest(path: Path | str) -> str:
+    """SHA-256 of a file's bytes, in hex, read in blocks."""
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def json_digest(value: Any) -> str:
+    """SHA-256 of a JSON value in its canonical text (sorted keys, no spaces), in hex."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def describe_files(folder: Path, names: list[str]) -> dict[str, dict[str, Any]]:
+    """`{name: {"bytes": size, "sha256": digest}}` for files below `folder`, sorted by name."""
+    return {
+        name: {"bytes": (folder / name).stat().st_size, "sha256": file_digest(folder / name)}
+        for name in sorted(names)
+    }
+
+
+def find_mismatch(folder: Path, files: dict[str, dict[str, Any]]) -> str | None:
+    """The first way in which files differ from what `describe_files` recorded, or None."""
+    for name, expected in files.items():
+        path = folder / name
+        if not path.is_file():
+            return f"{name} is missing"
+        size = path.stat().st_size
+        if size != expected["bytes"]:
+            return f"{name} holds {size} bytes, {expected['bytes']} were committed"
+        if file_digest(path) != expected["sha256"]:
+            return f"{name} has other content than was committed"
+    return None

@@ -120,7 +120,9 @@ def build_split(spec: StatsSpec) -> CombinedDataset:
     if spec.token_list is not None:
         section["preprocessor"] = {**section["preprocessor"], "token_list": str(spec.token_list)}
     if locate(section["_target_"], spec.policy, where="dataset._target_") is DataOrganizer:
-        section.setdefault("recipe_root", str(spec.recipe_root))
+        # ESPnet3's templates write these two; our organizer takes built objects and its own spelling.
+        section.pop("_recursive_", None)
+        section["recipe_root"] = section.pop("recipe_dir", None) or str(spec.recipe_root)
         # The test sets are no concern of statistics, and their files may be elsewhere.
         section.pop("test", None)
     organizer = instantiate(section, where="dataset", allow=spec.policy)

@@ -22,12 +22,12 @@ from statsprep.engine.runner import BaseRunner
 from statsprep.errors import ConfigError, DataError, listed
 from statsprep.providers.stats import CollectStatsProvider, StatsSpec
 from statsprep.stats.moments import MAX, MIN, Moments, as_row, combine, measure
+from statsprep.stats.npz import read_stats, write_stats
 from statsprep.storage.atomic import open_atomic, write_text
 from statsprep.storage.categories import invert
 from statsprep.storage.paths import RunPaths
 from statsprep.storage.rows_npy import merge_rows, write_rows
 from statsprep.storage.shapes import arrow_path, merge_arrow, write_shapes
-from statsprep.storage.stats_npz import read_stats, write_stats
 
 LENGTHS = "_lengths"
 COLLECTED = "collect_feats"
@@ -131,8 +131,8 @@ class CollectStatsRunner(BaseRunner):
             merge_arrow(parts, arrow_path(out_dir / name))
         stats_names = names_in(shard_dirs, "*_stats.npz")
         for name in stats_names:
-            parts = [read_stats(path) for folder in shard_dirs if (path := folder / name).is_file()]
-            write_stats(out_dir / name, _combine_shards(parts, name))
+            moments = [read_stats(path) for folder in shard_dirs if (path := folder / name).is_file()]
+            write_stats(out_dir / name, _combine_shards(moments, name))
         keys = [name.removesuffix("_stats.npz") for name in stats_names]
         write_text(out_dir / "stats_keys", "".join(f"{key}\n" for key in keys))
         for name in names_in(shard_dirs, "*_utt_stats.npy"):
@@ -310,7 +310,7 @@ class _Gathered:
 
 def _write_lines(path: Path, lines: Iterable[str]) -> None:
     with open_atomic(path) as stream:
-        stream.writelines(lines)  # type: ignore[arg-type]
+        stream.writelines(lines)
 
 
 def _collected_name(key: str, state: Mapping[str, Any]) -> str:

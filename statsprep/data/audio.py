@@ -205,8 +205,8 @@ def _find_part(
 def _resampled_length(path: AudioPath, length: int, file_rate_hz: int, sample_rate_hz: int | None) -> int:
     if sample_rate_hz is None or sample_rate_hz == file_rate_hz:
         return length
-    # soxr rounds half up.
-    resampled = (2 * length * sample_rate_hz + file_rate_hz) // (2 * file_rate_hz)
+    # soxr's own expression: at a half, an exact one rounds 480 samples from 48000 to 22050 Hz up, soxr down.
+    resampled = int(length / (file_rate_hz / sample_rate_hz) + 0.5)
     if resampled == 0:
         raise UtteranceError(
             f"{path}: {length} samples at {file_rate_hz} Hz are none at {sample_rate_hz} Hz; remove it",

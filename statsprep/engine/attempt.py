@@ -15,7 +15,7 @@ from statsprep.engine.plan import Shard
 from statsprep.errors import WorkerError
 from statsprep.storage.atomic import disk_errors_named, sync_file, sync_folder, write_text
 from statsprep.storage.digest import describe_files, find_mismatch
-from statsprep.storage.journal import Status, count_entries
+from statsprep.storage.journal import count_entries
 from statsprep.storage.jsonl import read_json
 from statsprep.storage.paths import ATTEMPT, DONE, JOURNAL, ROWS, RunPaths
 
@@ -98,7 +98,7 @@ class Attempt:
         return best if best is not None and lengths[best] else None
 
     def commit(
-        self, *, counts: dict[Status, int], num_resumed: int, keyed_by: str, extra: dict[str, Any]
+        self, *, counts: dict[str, int], num_resumed: int, keyed_by: str, extra: dict[str, Any]
     ) -> Done:
         """Flush every file, write `done`, and rename the folder to `split.N`.
 
@@ -120,7 +120,7 @@ class Attempt:
             shard_id=self._shard.shard_id,
             fingerprint=self._fingerprint,
             attempt=self.folder.name.rpartition(".")[2],
-            counts={str(status): count for status, count in counts.items()},
+            counts=counts,
             files=describe_files(self.folder, names),
             seconds=round(time.perf_counter() - self._began, 4),
             num_resumed=num_resumed,

@@ -15,11 +15,10 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
-import statsprep
-
-_OWN_FOLDERS = [Path(path).resolve() for path in statsprep.__path__]
-_OWN_FOLDERS += [(folder / name).resolve() for folder in _OWN_FOLDERS for name in ("providers", "runners")]
+_PACKAGE = Path(__file__).resolve().parents[1]
+_OWN_FOLDERS = [_PACKAGE, *((_PACKAGE / name).resolve() for name in ("providers", "runners"))]
 _FOREIGN_FOLDERS = [
     Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")
 ]
@@ -137,10 +136,10 @@ def _recipe_module(name: str) -> ModuleType | None:
 def _is_recipe(module: ModuleType) -> bool:
     source = getattr(module, "__file__", None)
     return (
-        source is None
-        and module.__name__ == "__main__"
-        or source is not None
-        and _is_recipe_file(Path(source))
+        (source is None
+        and module.__name__ == "__main__")
+        or (source is not None
+        and _is_recipe_file(Path(source)))
     )
 
 
@@ -185,7 +184,8 @@ def _hash_bytecode(target: object) -> str:
     digest = hashlib.sha256()
     members = sorted(vars(target).items()) if inspect.isclass(target) else [("", target)]
     for name, member in members:
-        code = getattr(inspect.unwrap(getattr(member, "__func__", member)), "__code__", None)
+        function: Any = getattr(member, "__func__", member)
+        code = getattr(function, "__code__", None)
         if code is not None:
             digest.update(f"{name}{code.co_names}{code.co_consts!r}".encode() + code.co_code)
     return "bytecode " + digest.hexdigest()[:16]

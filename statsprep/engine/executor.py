@@ -107,3 +107,32 @@ def one_thread() -> Iterator[None]:
         finally:
             if torch:
                 torch.set_num_threads(before)
+
+
+class LazyExecutor:
+    """The executor of a `parallel:` section, started when a shard is first to be run.
+
+    A run that has nothing left to do, or whose config is refused, starts no worker; several splits share the workers.
+    """
+
+    def __init__(self, parallel: Mapping[str, Any] | None) -> None:
+        self._parallel = parallel
+        self._stack = contextlib.ExitStack()
+        self._inner: Executor | None = None
+        self.in_process = (parallel or {}).get("env", "none") == "none"
+        self.num_workers = 1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def run(self, job: ShardJob, tasks: Iterable[ShardTask]) -> Iterator[ShardReport]:
+        """Start the workers where they are not up, and run."""
+        if self._inner is None:
+            self._inner = self._stack.enter_context(make_executor(self._parallel))
+            self.num_workers = self._inner.num_workers
+        return self._inner.run(job, tasks)

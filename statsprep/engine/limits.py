@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from statsprep.config.sections import max_errors_allowed
+from statsprep.config.values import max_errors_allowed
 from statsprep.engine.shard import ShardReport
 from statsprep.errors import DataError
 from statsprep.storage.jsonl import read_jsonl

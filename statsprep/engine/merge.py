@@ -135,7 +135,7 @@ def concatenate(shard_dirs: Iterable[Path], name: str, target: Path, *, always: 
     with open_atomic(target, binary=True) as stream:
         for part in parts:
             with open(part, "rb") as source:
-                shutil.copyfileobj(source, stream, 1 << 20)  # type: ignore[misc]
+                shutil.copyfileobj(source, stream, 1 << 20)
     return True
 
 

@@ -141,8 +141,8 @@ class BaseRunner:
         self._run_id = secrets.token_hex(8)
 
     @staticmethod
-    def forward(idx: Any, **env: Any) -> Any:
-        """Handle one index (with `batch_size`: a list of them). None drops it; anything else must be JSON or a Record."""
+    def forward(*args: Any, **env: Any) -> Any:
+        """Write it as `forward(idx, *, dataset, ...)`: handle one index (with `batch_size`: a list of them). None drops it; anything else must be JSON or a Record."""
         raise ConfigError(
             "the runner has no forward; write `@staticmethod def forward(idx, *, dataset): ...`"
         )

@@ -5,9 +5,9 @@ Everything in `ShardJob` and `ShardTask` is plain and travels; everything in `Sh
 
 import contextlib
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from statsprep.engine.attempt import Attempt, Done, find_defect, read_done
@@ -170,7 +170,7 @@ class ItemLoop:
         self._arguments = bind_env(job.runner.forward, env)
         self._ids = _ids_of(env)
         self._side: dict[int, Any] = {}
-        self.counts: dict[Status, int] = Counter({status: 0 for status in Status})
+        self.counts: dict[str, int] = {str(status): 0 for status in Status}
         self.keyed_by = "utt_id"
 
     def batch_length(self, start: int) -> int:
@@ -178,12 +178,17 @@ class ItemLoop:
 
     def count(self, entry: Entry) -> None:
         self.counts[entry.status] += 1
-        if self._ids is None and entry.utt_id == str(self._indices[entry.position]):
+        if (
+            entry.status is Status.OK
+            and self._ids is None
+            and entry.utt_id == str(self._indices[entry.position])
+        ):
             self.keyed_by = "position"
 
     def side_of(self, position: int) -> dict[str, Any]:
         """The arrays that a Record gave to the writers alone; they are forgotten once taken."""
-        return self._side.pop(position, {})
+        side: dict[str, Any] = self._side.pop(position, {})
+        return side
 
     def run(self, start: int) -> Iterator[list[Entry]]:
         """The outcomes of one batch after the other, from position `start` on; a batch is one item without batch_size."""
@@ -229,7 +234,7 @@ class ItemLoop:
     def _raise_unless_bad_item(self, error: Exception) -> None:
         """Let everything through that is not one utterance's fault."""
         if is_disk_error(error):
-            with disk_errors_named(self._job.paths.root if self._job.paths else "forward"):  # type: ignore[arg-type]
+            with disk_errors_named(self._job.paths.root if self._job.paths else Path("forward")):
                 raise error
         if isinstance(error, ConfigError | WorkerError | StorageError):
             raise error

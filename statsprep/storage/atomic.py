@@ -8,7 +8,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, Literal, overload
 
 from statsprep.errors import StorageError, is_disk_error
 
@@ -29,15 +29,25 @@ def disk_errors_named(path: Path) -> Iterator[None]:
         raise
 
 
-@contextlib.contextmanager
-def open_atomic(path: Path | str, *, binary: bool = False) -> Iterator[IO[bytes] | IO[str]]:
+@overload
+def open_atomic(
+    path: Path | str, *, binary: Literal[False] = False
+) -> contextlib.AbstractContextManager[IO[str]]: ...
+@overload
+def open_atomic(
+    path: Path | str, *, binary: Literal[True]
+) -> contextlib.AbstractContextManager[IO[bytes]]: ...
+def open_atomic(path: Path | str, *, binary: bool = False) -> contextlib.AbstractContextManager[IO[Any]]:
     """Open a temporary file beside `path`; on leaving without an error it is fsynced and renamed to `path`."""
-    path = Path(path)
+    return _opened(Path(path), binary)
+
+
+@contextlib.contextmanager
+def _opened(path: Path, binary: bool) -> Iterator[IO[Any]]:
     temporary = path.with_name(f".{path.name[:80]}{TEMPORARY_MARK}{secrets.token_hex(4)}")
     with disk_errors_named(path):
         try:
-            stream: IO[bytes] | IO[str]
-            stream = (
+            stream: IO[Any] = (
                 open(temporary, "wb")
                 if binary
                 else open(temporary, "w", encoding="utf-8", errors="backslashreplace", newline="\n")
@@ -57,7 +67,7 @@ def open_atomic(path: Path | str, *, binary: bool = False) -> Iterator[IO[bytes]
 def write_bytes(path: Path | str, content: bytes) -> None:
     """Write `content` to `path` atomically."""
     with open_atomic(path, binary=True) as stream:
-        stream.write(content)  # type: ignore[arg-type]
+        stream.write(content)
 
 
 def write_text(path: Path | str, content: str) -> None:

@@ -24,8 +24,8 @@ def invert(utt2x: Path, x2utt: Path) -> None:
     with open_atomic(x2utt) as stream:
         for value in sorted(pc.unique(table["value"]).to_pylist()):
             ids = table["utt_id"].filter(pc.equal(table["value"], value))
-            stream.write(value)  # type: ignore[arg-type]
+            stream.write(value)
             for start in range(0, len(ids), _IDS_PER_WRITE):
                 part = ids.slice(start, _IDS_PER_WRITE).to_pylist()
-                stream.write(" " + " ".join(part))  # type: ignore[arg-type]
-            stream.write("\n")  # type: ignore[arg-type]
+                stream.write(" " + " ".join(part))
+            stream.write("\n")

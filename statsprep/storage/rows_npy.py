@@ -16,7 +16,7 @@ from statsprep.storage.atomic import open_atomic
 def write_rows(path: Path, rows: NDArray[np.float64]) -> None:
     """Write the rows of one shard."""
     with open_atomic(path, binary=True) as stream:
-        np.save(stream, rows)  # type: ignore[arg-type]
+        np.save(stream, rows)
 
 
 def merge_rows(parts: Sequence[Path], target: Path) -> None:
@@ -29,6 +29,6 @@ def merge_rows(parts: Sequence[Path], target: Path) -> None:
         "shape": shape,
     }
     with open_atomic(target, binary=True) as stream:
-        np.lib.format.write_array_header_1_0(stream, header)  # type: ignore[arg-type]
+        np.lib.format.write_array_header_1_0(stream, header)
         for part in mapped:
-            stream.write(part.tobytes())  # type: ignore[arg-type]
+            stream.write(part.tobytes())

@@ -46,7 +46,7 @@ def read_shapes(path: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
 def write_shapes(text_path: Path, rows: Sequence[tuple[str, int, Sequence[int]]]) -> None:
     """Write the rows (utt_id, index, shape) of one shard as text and as Arrow beside it."""
     with open_atomic(text_path, binary=True) as stream:
-        stream.write("".join(format_shape(utt_id, shape) for utt_id, _, shape in rows).encode())  # type: ignore[arg-type]
+        stream.write("".join(format_shape(utt_id, shape) for utt_id, _, shape in rows).encode())
     _write_arrow(arrow_path(text_path), [_to_table(rows)])
 
 
@@ -93,9 +93,10 @@ def _to_table(rows: Sequence[tuple[str, int, Sequence[int]]]) -> Any:
 def _write_arrow(target: Path, tables: Iterable[Any]) -> int:
     import pyarrow as pa
 
-    num_rows, schema = 0, None
+    num_rows = 0
+    schema: Any = None
     waiting: list[Any] = []
-    writer = None
+    writer: Any = None
     with open_atomic(target, binary=True) as stream:
         for table in tables:
             if writer is None:

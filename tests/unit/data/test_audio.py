@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import soundfile
 import soxr
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from statsprep.data import audio
@@ -168,10 +168,15 @@ def test_several_channels_need_a_choice(tmp_path: Path) -> None:
 
 
 @given(
-    length=st.integers(1, 3000) | st.sampled_from([44100, 44101, 99_999, 262_145]),
+    length=st.integers(1, 3000)
+    | st.integers(0, 400).map(lambda odd: 160 * (2 * odd + 1))
+    | st.sampled_from([44100, 44101, 99_999, 262_145]),
     rate_hz=st.sampled_from([8000, 11025, 16000, 22050, 44100, 48000, 7999]),
     target_hz=st.sampled_from([8000, 16000, 22050, 24000, 44100]),
 )
+@example(length=480, rate_hz=48000, target_hz=22050)
+@example(length=2080, rate_hz=48000, target_hz=22050)
+@example(length=1, rate_hz=16000, target_hz=8000)
 def test_length_after_resampling_follows_from_the_header(length: int, rate_hz: int, target_hz: int) -> None:
     """read_audio relies on it: num_samples never opens a resampler."""
     resampled = soxr.resample(np.zeros(length, np.float32), rate_hz, target_hz, quality="HQ")

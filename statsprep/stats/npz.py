@@ -16,7 +16,7 @@ def write_stats(path: Path, moments: Moments) -> None:
     """Write one feature key's statistics; equal moments give equal bytes."""
     with open_atomic(path, binary=True) as stream:
         np.savez(
-            stream,  # type: ignore[arg-type]
+            stream,
             count=np.int64(moments.count),
             sum=moments.sum,
             sum_square=moments.sum_square,

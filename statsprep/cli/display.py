@@ -1,0 +1,102 @@
+"""What people see: a progress bar on a terminal, log lines elsewhere, and tables of results."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from statsprep.engine.limits import summarise_errors
+from statsprep.engine.progress import LogObserver, Observer, format_seconds
+from statsprep.engine.progress import Progress as Numbers
+from statsprep.engine.runner import RunReport
+from statsprep.engine.shard import ShardReport
+
+
+class BarObserver:
+    """A rich bar per run: items, rate, audio hours a second, time left, failures."""
+
+    def __init__(self, bars: Progress) -> None:
+        self._bars = bars
+        self._task: TaskID | None = None
+        self._numbers = Numbers("", 0, 0)
+
+    def begin(self, label: str, num_items: int, num_done: int) -> None:
+        self._numbers = Numbers(label, num_items, num_done)
+        self._task = self._bars.add_task(label, total=num_items, completed=num_done, numbers="")
+
+    def advance(self, report: ShardReport) -> None:
+        self._numbers.add(report)
+        self._update()
+
+    def end(self) -> None:
+        self._update()
+
+    def _update(self) -> None:
+        if self._task is not None:
+            text = str(self._numbers).partition(": ")[2]
+            self._bars.update(self._task, completed=self._numbers.num_done, numbers=text)
+
+
+@contextlib.contextmanager
+def make_observer() -> Iterator[Observer]:
+    """A bar where standard error is a terminal, log lines elsewhere."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield LogObserver()
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[numbers]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console) as bars:
+        yield BarObserver(bars)
+
+
+def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """A table on standard output, its numbers to the right."""
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for position, name in enumerate(header):
+        table.add_column(name, justify="left" if position == 0 else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*map(str, row))
+    Console().print(table)
+
+
+def show_reports(reports: Sequence[RunReport]) -> None:
+    """What a run did, what failed, and what to type next."""
+    rows = []
+    for report in reports:
+        counts = report.counts
+        rows.append(
+            [shorten(report.paths.root if report.paths else Path()), f"{report.num_items:,}", f"{counts.get('ok', 0):,}",
+             f"{counts.get('dropped', 0):,}", f"{counts.get('error', 0):,}", f"{report.num_skipped:,}",
+             format_seconds(report.seconds)]
+        )  # fmt: skip
+    print_table("results", ["run", "items", "ok", "dropped", "failed", "from before", "time"], rows)
+    for report in reports:
+        if report.paths is None:
+            continue
+        if report.keyed_by == "position":
+            print(
+                f"{shorten(report.paths.root)}: keyed by position; give the dataset utt_ids() to key by utterance id"
+            )
+        if report.num_failed:
+            print(f"{shorten(report.paths.root)}: {report.num_failed} failed, see errors.jsonl")
+            print(summarise_errors(report.paths))
+    for path in dict.fromkeys(_parent_of_splits(report.paths.root) for report in reports if report.paths):
+        print(f"next: statsprep inspect {shorten(path)}")
+
+
+def _parent_of_splits(root: Path) -> Path:
+    return root.parent if root.name in ("train", "valid") else root
+
+
+def shorten(path: Path) -> str:
+    """Relative to the current folder where it lies below it."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

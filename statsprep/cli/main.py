@@ -1,0 +1,112 @@
+"""`statsprep COMMAND`: parse, run the command, turn errors into one line and an exit code.
+
+Exit codes: 0 done, 1 a bug, 2 usage or config, 3 data, 4 workers or disk, 75 stopped and saved: run the same command again.
+Nothing heavy is imported before a command runs.
+"""
+
+import argparse
+import logging
+import os
+import re
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import NoReturn
+
+from rich_argparse import RawDescriptionRichHelpFormatter
+
+from statsprep import __version__
+from statsprep.cli import demo, inspect, merge, run, status, verify
+from statsprep.errors import Interrupted, StatsprepError, nearest
+
+_COMMANDS = {"run": run, "status": status, "merge": merge, "verify": verify, "inspect": inspect, "demo": demo}
+
+_DESCRIPTION = """Measure a speech corpus: lengths, feature statistics, broken files.
+
+  statsprep demo                                     make a small corpus and measure it
+  statsprep run conf/training.yaml                   measure train and valid of a recipe
+  statsprep run conf/training.yaml --parallel local  the same on this machine's cores
+  statsprep inspect exp/stats                        what came out"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Errors on one line, with the nearest known flag or command."""
+
+    def error(self, message: str) -> NoReturn:
+        words = re.findall(r"'?(--[\w-]+|(?<=choice: ')\w+)", message)
+        known = [*self._option_string_actions, *_COMMANDS]
+        hint = nearest(words[0], known) if words else ""
+        self.exit(2, f"error: {message}{hint}; see `{self.prog} --help`\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return the process's exit code."""
+    args = _build_parser().parse_args(_with_underscores(sys.argv[1:] if argv is None else argv))
+    _log_to_stderr(args.debug)
+    previous = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        code: int = args.execute(args)
+    except StatsprepError as error:
+        return _report(error, debug=args.debug)
+    except KeyboardInterrupt:
+        return _report(
+            Interrupted("stopped; what was finished is saved; run the same command again to go on"),
+            debug=False,
+        )
+    except BrokenPipeError:
+        # The reader, such as head, has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    return code
+
+
+def _build_parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="statsprep", description=_DESCRIPTION, formatter_class=RawDescriptionRichHelpFormatter
+    )
+    parser.add_argument("--version", action="version", version=f"statsprep {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
+    for name, module in _COMMANDS.items():
+        summary, _, rest = (module.__doc__ or "").partition("\n")
+        command = commands.add_parser(
+            name,
+            help=summary.rstrip("."),
+            description=f"{summary}\n{rest}".rstrip(),
+            formatter_class=RawDescriptionRichHelpFormatter,
+        )
+        module.add_arguments(command)
+        command.add_argument("--debug", action="store_true", help="log more, and show tracebacks of errors")
+        command.set_defaults(execute=module.execute)
+    return parser
+
+
+def _with_underscores(argv: Sequence[str]) -> list[str]:
+    """Flags may be written with `-` or `_` inside; the parser knows the latter."""
+    return [re.sub(r"^--[\w-]+", lambda flag: "--" + flag[0][2:].replace("-", "_"), word) for word in argv]
+
+
+def _log_to_stderr(debug: bool) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(
+        logging.Formatter("%(message)s" if not debug else "%(asctime)s %(name)s %(message)s")
+    )
+    logger = logging.getLogger("statsprep")
+    logger.handlers[:] = [handler]
+    logger.setLevel(logging.DEBUG if debug else logging.INFO)
+    logger.propagate = False
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _report(error: StatsprepError, *, debug: bool) -> int:
+    if debug:
+        logging.getLogger("statsprep").error("", exc_info=error)
+    print(f"error: {error.message}", file=sys.stderr)
+    if error.detail:
+        print(error.detail.rstrip(), file=sys.stderr)
+    return error.exit_code

@@ -96,7 +96,7 @@ def collect_stats(
         recipe_root=Path(recipe_root).absolute(),
         allow=tuple(allow_targets),
         options=section.model_dump(
-            include={"stats", "categories", "write_collected_feats", "per_utterance_stats"}
+            include={"stats", "batch_size", "categories", "write_collected_feats", "per_utterance_stats"}
         ),
         index=paths.index,
     )
@@ -112,7 +112,7 @@ def collect_stats(
         inputs = StatsInputs(staged, summary, tokens, tuple(ignore))
         runner = CollectStatsRunner(
             CollectStatsProvider(config, spec=spec, inputs=inputs),
-            batch_size=section.batch_size,
+            batch_size=None if section.batch_size == 1 else section.batch_size,
             output_dir=output_dir,
             shard_subdir=mode,
             shard_size=section.shard_size,

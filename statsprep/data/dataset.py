@@ -127,6 +127,8 @@ class ManifestDataset:
     def __getitem__(self, i: int) -> dict[str, Any]:
         """Utterance `i` as `{"utt_id", audio_key: float32 (samples,), and the row's other keys}`.
 
+        `duration_s` is that of the audio read, whatever the row says.
+
         Raises:
             IndexError: there is no such row.
             UtteranceError: its audio cannot be used.
@@ -134,9 +136,9 @@ class ManifestDataset:
         row = self.entry(i)
         sample = {key: value for key, value in row.items() if key not in _READING_KEYS}
         if "audio" in row:
-            sample[self.audio_key], _ = read_audio(
-                audio_path(row, self._folder), **self._reading_options(row)
-            )
+            audio, rate_hz = read_audio(audio_path(row, self._folder), **self._reading_options(row))
+            sample[self.audio_key] = audio
+            sample["duration_s"] = len(audio) / rate_hz
         return sample
 
     def num_samples(self, i: int) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 
 from statsprep.engine.plan import Shard
 from statsprep.errors import WorkerError
-from statsprep.storage.atomic import disk_errors_named, sync_file, sync_folder, write_text
+from statsprep.storage.atomic import disk_errors_named, open_private, sync_file, sync_folder
 from statsprep.storage.digest import describe_files, find_mismatch
 from statsprep.storage.journal import count_entries
 from statsprep.storage.jsonl import read_json
@@ -79,7 +79,8 @@ class Attempt:
         self.folder = paths.new_attempt(shard.shard_id)
         with disk_errors_named(self.folder):
             self.folder.mkdir(parents=True)
-        write_text(self.folder / ATTEMPT, json.dumps({"fingerprint": fingerprint}))
+        with open_private(self.folder / ATTEMPT) as stream:
+            json.dump({"fingerprint": fingerprint}, stream)
         self.previous = self._best_earlier()
 
     def _best_earlier(self) -> Path | None:
@@ -113,9 +114,6 @@ class Attempt:
             for path in folder.iterdir()
             if path.is_file()
         ]
-        with disk_errors_named(self.folder):
-            for name in names:
-                sync_file(self.folder / name)
         done = Done(
             shard_id=self._shard.shard_id,
             fingerprint=self._fingerprint,
@@ -129,9 +127,11 @@ class Attempt:
             keyed_by=keyed_by,
             extra=extra,
         )
-        write_text(self.folder / DONE, json.dumps(asdict(done), indent=1) + "\n")
-        for folder in folders[1:]:
-            sync_folder(folder)
+        with open_private(self.folder / DONE) as stream:
+            stream.write(json.dumps(asdict(done), indent=1) + "\n")
+        with disk_errors_named(self.folder):
+            for path in (*(self.folder / name for name in (*names, DONE)), *folders):
+                sync_file(path)
         committed = self._rename(done)
         if self.previous is not None:
             shutil.rmtree(self.previous, ignore_errors=True)

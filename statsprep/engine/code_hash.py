@@ -135,11 +135,8 @@ def _recipe_module(name: str) -> ModuleType | None:
 
 def _is_recipe(module: ModuleType) -> bool:
     source = getattr(module, "__file__", None)
-    return (
-        (source is None
-        and module.__name__ == "__main__")
-        or (source is not None
-        and _is_recipe_file(Path(source)))
+    return (source is None and module.__name__ == "__main__") or (
+        source is not None and _is_recipe_file(Path(source))
     )
 
 

@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 from statsprep.engine.attempt import find_defect, read_done
 from statsprep.engine.manifest import Manifest
 from statsprep.errors import DataError, WorkerError, listed
-from statsprep.storage.atomic import disk_errors_named, open_atomic, sync_folder, write_text
+from statsprep.storage.atomic import disk_errors_named, open_private, sync_file, sync_folder, write_text
 from statsprep.storage.digest import describe_files, find_mismatch, json_digest
 from statsprep.storage.jsonl import read_json
 from statsprep.storage.paths import DROPPED, ERRORS, RESULTS, RunPaths
@@ -132,7 +132,7 @@ def concatenate(shard_dirs: Iterable[Path], name: str, target: Path, *, always: 
     parts = [path for path in (folder / name for folder in shard_dirs) if path.is_file()]
     if not parts and not always:
         return False
-    with open_atomic(target, binary=True) as stream:
+    with open_private(target, binary=True) as stream:
         for part in parts:
             with open(part, "rb") as source:
                 shutil.copyfileobj(source, stream, 1 << 20)
@@ -147,6 +147,8 @@ def names_in(shard_dirs: Sequence[Path], pattern: str) -> list[str]:
 def _put_in_place(paths: RunPaths, staging: Path, receipt: Receipt) -> None:
     names = [str(path.relative_to(staging)) for path in sorted(staging.rglob("*")) if path.is_file()]
     receipt.files = describe_files(staging, names)
+    for name in names:
+        sync_file(staging / name)
     earlier = read_receipt(paths)
     paths.receipt.unlink(missing_ok=True)
     for name in names:

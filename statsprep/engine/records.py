@@ -27,14 +27,15 @@ class Record:
     side: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
 
-def to_json(result: Any, where: str) -> Any:
-    """`result` as JSON reads it back: tuples are lists, numpy scalars are numbers, in every mode alike.
+def to_json(result: Any, where: str) -> tuple[Any, str]:
+    """`result` as JSON reads it back, and its text: tuples are lists, numpy scalars are numbers, in every mode alike.
 
     Raises:
         ConfigError: something in it has no JSON form; `where` names the utterance.
     """
     try:
-        return json.loads(json.dumps(result, default=_convert, allow_nan=False))
+        text = _ENCODER.encode(result)
+        return json.loads(text), text
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"{where}: forward returned what is no JSON ({error}); return numbers, text, lists and dicts, turn small arrays "
@@ -48,6 +49,9 @@ def _convert(value: Any) -> Any:
     if hasattr(value, "__fspath__"):
         return value.__fspath__()
     raise TypeError(f"{type(value).__module__}.{type(value).__qualname__}")
+
+
+_ENCODER = json.JSONEncoder(default=_convert, allow_nan=False, separators=(",", ":"))
 
 
 def error_record(error: BaseException, *, utt_id: str, index: int) -> dict[str, Any]:

@@ -111,7 +111,10 @@ class BaseRunner:
         ConfigError: an argument out of its range.
     """
 
+    # Whether results.jsonl is written.
     keeps_results = True
+    # Where it is above 1, forward gets lists of up to so many indices without batch_size, and how they are grouped must not matter.
+    block_size = 1
 
     def __init__(
         self,
@@ -316,6 +319,7 @@ class BaseRunner:
             runner=type(self),
             setup=self.provider.build_env_local,
             batch_size=self.batch_size,
+            block_size=self.block_size,
             raise_errors=self.on_error == "raise",
             **run,
         )

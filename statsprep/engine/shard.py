@@ -17,7 +17,7 @@ from statsprep.engine.plan import Shard
 from statsprep.engine.provider import Env
 from statsprep.engine.records import Record, error_record, to_json
 from statsprep.errors import ConfigError, DataError, StorageError, WorkerError, is_disk_error
-from statsprep.storage.atomic import disk_errors_named, open_atomic
+from statsprep.storage.atomic import disk_errors_named, open_private
 from statsprep.storage.journal import Entry, JournalWriter, Status, read_journal
 from statsprep.storage.jsonl import compact
 from statsprep.storage.paths import DROPPED, ERRORS, RESULTS, RunPaths
@@ -28,7 +28,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ShardJob:
-    """What all shards of a run share. `setup` builds the env; `paths` is None where results stay in memory."""
+    """What all shards of a run share.
+
+    Attributes:
+        setup: builds the env.
+        paths: the run directory, None where results stay in memory.
+        batch_size: indices that `forward` gets at once; None for one index that is no list.
+        block_size: without batch_size, how many indices `forward` may get at once, where grouping changes no result.
+    """
 
     run_id: str
     runner: "type[BaseRunner]"
@@ -37,6 +44,7 @@ class ShardJob:
     trusted: frozenset[str] = frozenset()
     paths: RunPaths | None = None
     batch_size: int | None = None
+    block_size: int = 1
     raise_errors: bool = True
 
 
@@ -124,6 +132,7 @@ def _take_over(items: "ItemLoop", writers: "ShardWriters", journal: JournalWrite
         return 0
     waiting: list[Entry] = []
     num_taken = 0
+    items.go_singly()
     for entry in read_journal(attempt.previous):
         waiting.append(entry)
         if len(waiting) == items.batch_length(num_taken):
@@ -146,7 +155,9 @@ def _write_standard_files(job: ShardJob, task: ShardTask, attempt: Attempt) -> l
             if entry.status is Status.OK and not job.runner.keeps_results:
                 continue
             if entry.status not in streams:
-                streams[entry.status] = stack.enter_context(open_atomic(attempt.folder / names[entry.status]))
+                streams[entry.status] = stack.enter_context(
+                    open_private(attempt.folder / names[entry.status])
+                )
             line: dict[str, Any] = {"utt_id": entry.utt_id, "index": task.indices[entry.position]}
             if entry.status is Status.OK:
                 line["result"] = entry.result
@@ -170,11 +181,16 @@ class ItemLoop:
         self._arguments = bind_env(job.runner.forward, env)
         self._ids = _ids_of(env)
         self._side: dict[int, Any] = {}
+        self._block_size = job.block_size
         self.counts: dict[str, int] = {str(status): 0 for status in Status}
         self.keyed_by = "utt_id"
 
     def batch_length(self, start: int) -> int:
-        return min(self._job.batch_size or 1, len(self._indices) - start)
+        return min(self._job.batch_size or self._block_size, len(self._indices) - start)
+
+    def go_singly(self) -> None:
+        """No more blocks: whatever killed the earlier attempt, this one saves every single item."""
+        self._block_size = 1
 
     def count(self, entry: Entry) -> None:
         self.counts[entry.status] += 1
@@ -191,7 +207,7 @@ class ItemLoop:
         return side
 
     def run(self, start: int) -> Iterator[list[Entry]]:
-        """The outcomes of one batch after the other, from position `start` on; a batch is one item without batch_size."""
+        """The outcomes of one batch (or block, or item) after the other, from position `start` on."""
         while start < len(self._indices):
             stop = start + self.batch_length(start)
             entries = self._run_batch(range(start, stop))
@@ -201,21 +217,22 @@ class ItemLoop:
             start = stop
 
     def _run_batch(self, positions: range) -> list[Entry]:
+        results: list[Any] | None
         try:
-            if self._job.batch_size is None:
+            if self._job.batch_size is None and self._job.block_size == 1:
                 results = [self._forward(self._indices[positions[0]], **self._arguments)]
             else:
                 results = self._forward_batch(positions)
         except Exception as error:
             self._raise_unless_bad_item(error)
-            if len(positions) > 1:
-                # One bad utterance costs one: its batch mates are measured alone, in every mode alike.
-                return [
-                    entry
-                    for position in positions
-                    for entry in self._run_batch(range(position, position + 1))
-                ]
-            return [self._fail(positions[0], error)]
+            if len(positions) == 1:
+                return [self._fail(positions[0], error)]
+            results = None
+        if results is None:
+            # One bad utterance costs one: its mates are measured alone. Not inside the handler, where the record of the
+            # error would hold this traceback as well, in a run that was never stopped but not in one that was.
+            singles = (range(position, position + 1) for position in positions)
+            return [entry for single in singles for entry in self._run_batch(single)]
         return [self._succeed(position, result) for position, result in zip(positions, results, strict=True)]
 
     def _forward_batch(self, positions: range) -> list[Any]:
@@ -249,8 +266,9 @@ class ItemLoop:
                 self._side[position] = result.side
             result = result.result
         index = self._indices[position]
-        value = to_json(result, f"index {index} (utterance {self._utt_id(position, result)!r})")
-        return Entry(position, Status.OK, self._utt_id(position, value), value, rows)
+        utt_id = self._utt_id(position, result)
+        value, text = to_json(result, f"index {index} (utterance {utt_id!r})")
+        return Entry(position, Status.OK, utt_id, value, rows, text)
 
     def _fail(self, position: int, error: Exception) -> Entry:
         index = self._indices[position]

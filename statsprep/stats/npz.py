@@ -9,12 +9,12 @@ import numpy as np
 
 from statsprep.errors import DataError
 from statsprep.stats.moments import Moments
-from statsprep.storage.atomic import open_atomic
+from statsprep.storage.atomic import open_private
 
 
 def write_stats(path: Path, moments: Moments) -> None:
     """Write one feature key's statistics; equal moments give equal bytes."""
-    with open_atomic(path, binary=True) as stream:
+    with open_private(path, binary=True) as stream:
         np.savez(
             stream,
             count=np.int64(moments.count),

@@ -47,12 +47,7 @@ def _opened(path: Path, binary: bool) -> Iterator[IO[Any]]:
     temporary = path.with_name(f".{path.name[:80]}{TEMPORARY_MARK}{secrets.token_hex(4)}")
     with disk_errors_named(path):
         try:
-            stream: IO[Any] = (
-                open(temporary, "wb")
-                if binary
-                else open(temporary, "w", encoding="utf-8", errors="backslashreplace", newline="\n")
-            )
-            with stream:
+            with _create(temporary, binary) as stream:
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
@@ -64,6 +59,28 @@ def _opened(path: Path, binary: bool) -> Iterator[IO[Any]]:
         sync_folder(path.parent)
 
 
+@overload
+def open_private(
+    path: Path, *, binary: Literal[False] = False
+) -> contextlib.AbstractContextManager[IO[str]]: ...
+@overload
+def open_private(path: Path, *, binary: Literal[True]) -> contextlib.AbstractContextManager[IO[bytes]]: ...
+@contextlib.contextmanager
+def open_private(path: Path, *, binary: bool = False) -> Iterator[IO[Any]]:
+    """Open a new file in a folder that this process alone writes to and then commits as a whole.
+
+    Nothing is flushed or renamed here: whoever commits the folder does both once, for all its files.
+    """
+    with disk_errors_named(path), _create(path, binary) as stream:
+        yield stream
+
+
+def _create(path: Path, binary: bool) -> IO[Any]:
+    if binary:
+        return open(path, "wb")
+    return open(path, "w", encoding="utf-8", errors="backslashreplace", newline="\n")
+
+
 def write_bytes(path: Path | str, content: bytes) -> None:
     """Write `content` to `path` atomically."""
     with open_atomic(path, binary=True) as stream:
@@ -72,7 +89,7 @@ def write_bytes(path: Path | str, content: bytes) -> None:
 
 def write_text(path: Path | str, content: str) -> None:
     """Write `content` to `path` atomically, as UTF-8 with newlines as they are."""
-    write_bytes(path, content.encode("utf-8"))
+    write_bytes(path, content.encode("utf-8", "backslashreplace"))
 
 
 def sync_file(path: Path | str) -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from statsprep.storage.atomic import open_atomic
+from statsprep.storage.atomic import open_private
 
 _IDS_PER_WRITE = 65_536
 
@@ -21,7 +21,7 @@ def invert(utt2x: Path, x2utt: Path) -> None:
             column_types={"utt_id": pa.large_string(), "value": pa.large_string()}
         ),
     )
-    with open_atomic(x2utt) as stream:
+    with open_private(x2utt) as stream:
         for value in sorted(pc.unique(table["value"]).to_pylist()):
             ids = table["utt_id"].filter(pc.equal(table["value"], value))
             stream.write(value)

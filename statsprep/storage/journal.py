@@ -36,13 +36,17 @@ class Status(StrEnum):
 
 @dataclass(slots=True)
 class Entry:
-    """One item's outcome. `result` is JSON (of an error: its record), `rows` are float64 arrays."""
+    """One item's outcome. `result` is JSON (of an error: its record), `rows` are float64 arrays.
+
+    `text` is the result as JSON text, where somebody has it already.
+    """
 
     position: int
     status: Status
     utt_id: str
     result: Any
     rows: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    text: str | None = None
 
 
 class JournalWriter:
@@ -65,8 +69,11 @@ class JournalWriter:
         for entry in entries:
             blob = b"".join(row.tobytes() for row in entry.rows.values())
             shapes = {key: row.shape for key, row in entry.rows.items()}
-            line = [entry.position, entry.status, entry.utt_id, entry.result, shapes, zlib.crc32(blob)]
-            lines.append(json.dumps(line, separators=(",", ":")))
+            result = entry.text if entry.text is not None else json.dumps(entry.result)
+            lines.append(
+                f'[{entry.position},"{entry.status}",{json.dumps(entry.utt_id)},{result},{json.dumps(shapes)},'
+                f"{zlib.crc32(blob)}]"
+            )
             rows.append(blob)
         with disk_errors_named(self._path):
             _write_all(self._rows, b"".join(rows))

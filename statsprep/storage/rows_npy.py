@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from statsprep.storage.atomic import open_atomic
+from statsprep.storage.atomic import open_private
 
 
 def write_rows(path: Path, rows: NDArray[np.float64]) -> None:
     """Write the rows of one shard."""
-    with open_atomic(path, binary=True) as stream:
+    with open_private(path, binary=True) as stream:
         np.save(stream, rows)
 
 
@@ -28,7 +28,7 @@ def merge_rows(parts: Sequence[Path], target: Path) -> None:
         "fortran_order": False,
         "shape": shape,
     }
-    with open_atomic(target, binary=True) as stream:
+    with open_private(target, binary=True) as stream:
         np.lib.format.write_array_header_1_0(stream, header)
         for part in mapped:
             stream.write(part.tobytes())

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from statsprep.errors import DataError
-from statsprep.storage.atomic import open_atomic
+from statsprep.storage.atomic import open_private
 
 # Small shards are gathered to record batches of this many rows, so that a merged file has few batches to look through.
 _ROWS_PER_BATCH = 65_536
@@ -45,7 +45,7 @@ def read_shapes(path: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 def write_shapes(text_path: Path, rows: Sequence[tuple[str, int, Sequence[int]]]) -> None:
     """Write the rows (utt_id, index, shape) of one shard as text and as Arrow beside it."""
-    with open_atomic(text_path, binary=True) as stream:
+    with open_private(text_path, binary=True) as stream:
         stream.write("".join(format_shape(utt_id, shape) for utt_id, _, shape in rows).encode())
     _write_arrow(arrow_path(text_path), [_to_table(rows)])
 
@@ -97,7 +97,7 @@ def _write_arrow(target: Path, tables: Iterable[Any]) -> int:
     schema: Any = None
     waiting: list[Any] = []
     writer: Any = None
-    with open_atomic(target, binary=True) as stream:
+    with open_private(target, binary=True) as stream:
         for table in tables:
             if writer is None:
                 schema = table.schema

@@ -1,0 +1,40 @@
+# make demo    a small corpus, measured on a local Dask cluster
+# make test    every test that needs no cluster
+# make check   lint, types, layers: what CI runs first
+# make bench   ratios against a plain loop
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: env demo test check format bench clean
+
+env: $(VENV)/ready
+
+$(VENV)/ready: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "statsprep needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: env
+	$(BIN)/statsprep demo demo
+
+test: env
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+check: env
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: env
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: env
+	$(BIN)/python -m pytest tests/benchmarks -m benchmark -s
+
+clean:
+	rm -rf $(VENV) demo build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

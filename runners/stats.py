@@ -105,7 +105,7 @@ class CollectStatsRunner(BaseRunner):
         batches = [
             collate_fn([(utt_id, _arrays(sample)) for _, utt_id, sample in group])[1] for group in groups
         ]
-        feats = [_collect(model, batch, device, extra) for batch in batches]
+        feats = _collect(model, batches, device, extra)
         for group, batch, found in zip(groups, batches, feats, strict=True):
             for row, (index, utt_id, sample) in enumerate(group):
                 records[index] = _measure_features(found, batch, row, utt_id, sample, options)
@@ -177,28 +177,39 @@ def _arrays(sample: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in sample.items() if getattr(value, "shape", ())}
 
 
-def _collect(model: Any, batch: dict[str, Any], device: str, extra: Mapping[str, Any]) -> dict[str, Any]:
+def _collect(
+    model: Any, batches: Sequence[dict[str, Any]], device: str, extra: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """What the model's collect_feats returns for each batch, as numpy arrays."""
     import torch
 
-    clash = batch.keys() & extra.keys()
-    if clash:
-        raise ConfigError(
-            f"collect_feats: {listed(sorted(clash))} are in the batch and in params; rename the params"
-        )
-    if device != "cpu":
-        batch = {key: value.to(device) if hasattr(value, "to") else value for key, value in batch.items()}
-    half = (torch.float16, torch.bfloat16)
-    with torch.inference_mode():
-        feats = model.collect_feats(**batch, **extra)
-    if not isinstance(feats, dict):
-        raise ConfigError(
-            f"{type(model).__name__}.collect_feats returned {type(feats).__name__}; expected a dict of tensors, such as "
-            "{'feats': ..., 'feats_lengths': ...}"
-        )
     # bfloat16 has no form in numpy; float16 would do, but the two should not differ.
-    return {
-        key: (value.float() if value.dtype in half else value).cpu().numpy() for key, value in feats.items()
-    }
+    half = (torch.float16, torch.bfloat16)
+    collected = []
+    with torch.inference_mode():
+        for batch in batches:
+            clash = batch.keys() & extra.keys()
+            if clash:
+                raise ConfigError(
+                    f"collect_feats: {listed(sorted(clash))} are in the batch and in params; rename the params"
+                )
+            if device != "cpu":
+                batch = {
+                    key: value.to(device) if hasattr(value, "to") else value for key, value in batch.items()
+                }
+            feats = model.collect_feats(**batch, **extra)
+            if not isinstance(feats, dict):
+                raise ConfigError(
+                    f"{type(model).__name__}.collect_feats returned {type(feats).__name__}; expected a dict of tensors, "
+                    "such as {'feats': ..., 'feats_lengths': ...}"
+                )
+            collected.append(
+                {
+                    key: (value.float() if value.dtype in half else value).cpu().numpy()
+                    for key, value in feats.items()
+                }
+            )
+    return collected
 
 
 def _measure_features(

@@ -36,13 +36,13 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         words = re.findall(r"'?(--[\w-]+|(?<=choice: ')\w+)", message)
         known = [*self._option_string_actions, *_COMMANDS]
-        hint = nearest(words[0], known) if words else ""
+        hint = nearest(words[0], known) if words and words[0] not in known else ""
         self.exit(2, f"error: {message}{hint}; see `{self.prog} --help`\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return the process's exit code."""
-    args = _build_parser().parse_args(_with_underscores(sys.argv[1:] if argv is None else argv))
+    args = _parse(sys.argv[1:] if argv is None else argv)
     _log_to_stderr(args.debug)
     previous = signal.signal(signal.SIGTERM, _interrupt)
     try:
@@ -63,6 +63,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    args, rest = _build_parser().parse_known_args(_with_underscores(argv))
+    # argparse takes the words before the first flag only; `run CONFIG --parallel local key=value` has more after it.
+    unknown = [word for word in rest if word.startswith("-") or not hasattr(args, "words")]
+    if unknown:
+        args.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    if rest:
+        args.words += rest
+    return args
+
+
 def _build_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="statsprep", description=_DESCRIPTION, formatter_class=RawDescriptionRichHelpFormatter
@@ -79,7 +90,7 @@ def _build_parser() -> argparse.ArgumentParser:
         )
         module.add_arguments(command)
         command.add_argument("--debug", action="store_true", help="log more, and show tracebacks of errors")
-        command.set_defaults(execute=module.execute)
+        command.set_defaults(execute=module.execute, parser=command)
     return parser
 
 

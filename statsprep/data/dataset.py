@@ -9,7 +9,13 @@ from typing import Any
 
 from statsprep.data.audio import Channel, check_reading_options, num_samples, read_audio
 from statsprep.data.index import IndexEntry, IndexSlice, KeyedBy, UttIds, build_index_in_memory
-from statsprep.data.manifest import audio_path, check_manifest_exists, iter_lines, parse_line
+from statsprep.data.manifest import (
+    audio_path,
+    check_manifest_exists,
+    iter_lines,
+    parse_checked_line,
+    parse_line,
+)
 from statsprep.errors import ConfigError, DataError
 
 _READ_BYTES = 4096
@@ -104,8 +110,7 @@ class ManifestDataset:
         rows = self._indexed()
         position = operator.index(i)
         utt_id, offset = rows.row(position + len(rows) if position < 0 else position)
-        line = self._read_line(offset)
-        row = parse_line(line, f"{self.manifest} at byte {offset}") if line else {}
+        row = parse_checked_line(self._read_line(offset))
         if row.get("utt_id") != utt_id:
             raise DataError(
                 f"{self.manifest}: byte {offset} no longer begins the row of {utt_id!r}; "

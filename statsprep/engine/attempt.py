@@ -1,6 +1,7 @@
 """One attempt at a shard on disk: taking over what an earlier attempt finished, and the commit by one rename."""
 
 import contextlib
+import errno
 import json
 import os
 import resource
@@ -13,11 +14,14 @@ from typing import Any
 
 from statsprep.engine.plan import Shard
 from statsprep.errors import WorkerError
-from statsprep.storage.atomic import disk_errors_named, open_private, sync_file, sync_folder
+from statsprep.storage.atomic import disk_errors_named, open_private
 from statsprep.storage.digest import describe_files, find_mismatch
 from statsprep.storage.journal import count_entries
 from statsprep.storage.jsonl import read_json
 from statsprep.storage.paths import ATTEMPT, DONE, JOURNAL, ROWS, RunPaths
+
+# What a rename says where the shard is there already, as a folder or as a file.
+_IN_THE_WAY = frozenset({errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR})
 
 
 @dataclass(slots=True)
@@ -101,7 +105,10 @@ class Attempt:
     def commit(
         self, *, counts: dict[str, int], num_resumed: int, keyed_by: str, extra: dict[str, Any]
     ) -> Done:
-        """Flush every file, write `done`, and rename the folder to `split.N`.
+        """Write `done` with every file's digest, and rename the folder to `split.N`.
+
+        Nothing waits for the disk: a shard is trusted for its digests, so what a power cut tears is found and measured again,
+        at the cost of the last seconds before it. The merge, which people build on, does flush its files.
 
         Where another attempt was faster and its shard is good, this one is discarded and the other's `done` returned.
         """
@@ -129,9 +136,6 @@ class Attempt:
         )
         with open_private(self.folder / DONE) as stream:
             stream.write(json.dumps(asdict(done), indent=1) + "\n")
-        with disk_errors_named(self.folder):
-            for path in (*(self.folder / name for name in (*names, DONE)), *folders):
-                sync_file(path)
         committed = self._rename(done)
         if self.previous is not None:
             shutil.rmtree(self.previous, ignore_errors=True)
@@ -141,9 +145,12 @@ class Attempt:
         target = self._paths.shard(self._shard.shard_id)
         # Twice: once for a bad shard in the way, which is set aside first.
         for _ in range(2):
-            with contextlib.suppress(FileExistsError, NotADirectoryError):
+            try:
                 os.rename(self.folder, target)
-                sync_folder(self._paths.root)
+            except OSError as error:
+                if error.errno not in _IN_THE_WAY:
+                    raise
+            else:
                 return done
             if find_defect(target, self._shard, frozenset({self._fingerprint})) is None:
                 shutil.rmtree(self.folder, ignore_errors=True)

@@ -158,14 +158,14 @@ def _tree_of(module: ModuleType) -> ast.Module | None:
 
 def _hash_module(name: str) -> str:
     tree = _tree_of(sys.modules[name])
-    text = "\n".join(_canonical(node) for node in tree.body) if tree else ""
+    text = _canonical(tree) if tree else ""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _canonical(node: ast.AST) -> str:
     """Source text of a node without comments, docstrings and layout."""
     for each in ast.walk(node):
-        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        if isinstance(each, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and each.body:
             first = each.body[0]
             if (
                 isinstance(first, ast.Expr)

@@ -38,7 +38,6 @@ def hold_lease(path: Path, *, refuse_live: bool, heartbeat_s: float = HEARTBEAT_
     Raises:
         RunInUseError: the owner is alive and `refuse_live` is set.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     claim = {**_this_process(), "token": secrets.token_hex(8), "heartbeat": 0}
     _acquire(path, claim, refuse_live=refuse_live, heartbeat_s=heartbeat_s)
     stop = threading.Event()
@@ -128,10 +127,12 @@ def _read_link(path: str) -> str:
 def _create(path: Path, claim: dict[str, Any]) -> bool:
     draft = path.with_name(f".{path.name}.{claim['token']}")
     with disk_errors_named(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
         try:
             draft.write_text(json.dumps(claim), encoding="utf-8")
             os.link(draft, path)
-        except FileExistsError:
+        except (FileExistsError, FileNotFoundError):
+            # Taken; or another run ended just now and cleared the folder.
             return False
         finally:
             draft.unlink(missing_ok=True)

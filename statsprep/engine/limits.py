@@ -5,9 +5,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from statsprep.config.values import max_errors_allowed
+from statsprep.config.values import max_errors_allowed, share_of
 from statsprep.engine.shard import ShardReport
-from statsprep.errors import DataError
+from statsprep.errors import ConfigError, DataError
 from statsprep.storage.jsonl import read_jsonl
 from statsprep.storage.paths import ERRORS, RunPaths
 
@@ -29,6 +29,17 @@ class ErrorLimit:
 
     @classmethod
     def of(cls, max_errors: int | str, num_items: int) -> "ErrorLimit":
+        """The limit that `max_errors` is for so many items.
+
+        Raises:
+            ConfigError: it is neither a count nor a share.
+        """
+        is_count = isinstance(max_errors, int) and max_errors >= 0
+        is_share = isinstance(max_errors, str) and share_of(max_errors) is not None
+        if not is_count and not is_share:
+            raise ConfigError(
+                f"max_errors: got {max_errors!r}; expected a count such as 20 or a share such as 1%"
+            )
         return cls(max_errors_allowed(max_errors, num_items))
 
     def add(self, report: ShardReport) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import inspect
 import json
 import os
 import platform
@@ -104,7 +105,11 @@ def open_run(
         "changes": [str(change) for change in changes],
         "at": _now(),
     }
-    return _write(paths, dataclasses.replace(_stamped(wanted), lineage=[*existing.lineage, entry]))
+    # The shards that are kept were cut by the old plan, whatever shard_size or batch_size say now.
+    accepted = dataclasses.replace(
+        _stamped(wanted), shards=existing.shards, lineage=[*existing.lineage, entry]
+    )
+    return _write(paths, accepted)
 
 
 def check_run_dir(paths: RunPaths) -> None:
@@ -126,7 +131,14 @@ def read_manifest(paths: RunPaths) -> Manifest:
     """
     content = read_json(paths.manifest)
     known = {each.name for each in dataclasses.fields(Manifest)}
-    if not isinstance(content, dict) or content.get("layout") != LAYOUT or not content.keys() <= known:
+    needed = {
+        name for name, each in inspect.signature(Manifest).parameters.items() if each.default is each.empty
+    }
+    if (
+        not isinstance(content, dict)
+        or content.get("layout") != LAYOUT
+        or not needed <= content.keys() <= known
+    ):
         seen = f"layout {content.get('layout')}" if isinstance(content, dict) else "no JSON object"
         raise DataError(
             f"{paths.manifest}: {seen}; expected a statsprep manifest of layout {LAYOUT}; choose another stats_dir, or "

@@ -18,7 +18,14 @@ from typing import IO, TYPE_CHECKING, Any
 from statsprep.engine.attempt import find_defect, read_done
 from statsprep.engine.manifest import Manifest
 from statsprep.errors import DataError, WorkerError, listed
-from statsprep.storage.atomic import disk_errors_named, open_private, sync_file, sync_folder, write_text
+from statsprep.storage.atomic import (
+    TEMPORARY_MARK,
+    disk_errors_named,
+    open_private,
+    sync_file,
+    sync_folder,
+    write_text,
+)
 from statsprep.storage.digest import describe_files, find_mismatch, json_digest
 from statsprep.storage.jsonl import read_json
 from statsprep.storage.paths import DROPPED, ERRORS, RESULTS, RunPaths
@@ -158,6 +165,15 @@ def _put_in_place(paths: RunPaths, staging: Path, receipt: Receipt) -> None:
         (paths.root / name).unlink(missing_ok=True)
     sync_folder(paths.root)
     write_text(paths.receipt, json.dumps(asdict(receipt), indent=1, sort_keys=True) + "\n")
+
+
+def remove_leftovers(paths: RunPaths) -> None:
+    """Remove what killed processes left of their work; once a run is merged, nothing of it is needed."""
+    for folder in (paths.attempts, *paths.stagings()):
+        shutil.rmtree(folder, ignore_errors=True)
+    for path in (*paths.root.glob(f".*{TEMPORARY_MARK}*"), *paths.leases.glob("*")):
+        if path != paths.run_lease:
+            path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -77,7 +77,10 @@ class Items:
         if isinstance(indices, range):
             return cls(indices)
         listed = indices if isinstance(indices, np.ndarray) else list(indices)
-        values = np.asarray(listed) if len(listed) else np.empty(0, np.int64)
+        try:
+            values = np.asarray(listed) if len(listed) else np.empty(0, np.int64)
+        except ValueError:  # lists of different lengths inside
+            values = np.asarray(listed, object)
         if values.ndim != 1 or values.dtype.kind not in "iu":
             raise ConfigError(
                 f"indices: got {values.dtype} of {values.ndim} dimensions; expected a flat sequence of integers"

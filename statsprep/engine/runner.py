@@ -3,6 +3,7 @@
 The main path: `run` makes a plan, opens the run directory, lets an executor run the pending shards, and merges them.
 """
 
+import argparse
 import contextlib
 import dataclasses
 import inspect
@@ -12,11 +13,14 @@ import os
 import secrets
 import sys
 import time
+import types
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+
+import numpy as np
 
 from statsprep.engine.attempt import find_defect, read_done, set_aside
 from statsprep.engine.code_hash import hash_code
@@ -25,7 +29,7 @@ from statsprep.engine.fingerprint import Parts, digest_of, without
 from statsprep.engine.lease import hold_lease
 from statsprep.engine.limits import ErrorLimit, describe_errors
 from statsprep.engine.manifest import Manifest, check_run_dir, open_run
-from statsprep.engine.merge import merge_run
+from statsprep.engine.merge import merge_run, remove_leftovers
 from statsprep.engine.plan import Items, Shard, plan_shards
 from statsprep.engine.progress import LogObserver, Observer
 from statsprep.engine.provider import EnvironmentProvider, worker_setup_of
@@ -132,6 +136,7 @@ class BaseRunner:
             raise ConfigError(f"batch_size: got {batch_size}; expected a positive number of indices, or None")
         if on_error not in ("raise", "skip"):
             raise ConfigError(f"on_error: got {on_error!r}; expected 'raise' or 'skip'")
+        ErrorLimit.of(max_errors, 0)
         self.provider = provider
         self.batch_size = batch_size
         self.output_dir = None if output_dir is None else Path(output_dir).absolute()
@@ -239,8 +244,7 @@ class BaseRunner:
                 job, tasks, executor, observer, limit, _Scope(paths.root.name, len(items), finished)
             )
             receipt = merge_run(paths, manifest, type(self))
-        with contextlib.suppress(OSError):
-            paths.attempts.rmdir()
+            remove_leftovers(paths)
         with contextlib.suppress(OSError):
             paths.leases.rmdir()
         self.report = RunReport(
@@ -358,7 +362,7 @@ class BaseRunner:
             "params": {key: plain_config(value) for key, value in params.items() if value not in functions},
             "options": {"batch_size": self.batch_size, "shard_size": self.shard_size},
             "code": hash_code([type(self), type(self.provider), *functions]),
-            "data": {"items": items.describe(), **self.provider.fingerprint()},
+            "data": {"items": items.describe(), **plain_config(self.provider.fingerprint())},
         }
 
 
@@ -394,10 +398,18 @@ def _pending(
 
 
 def plain_config(config: Any) -> Any:
-    """A config as JSON: OmegaConf nodes resolved, objects without a JSON form by their class."""
+    """A config as JSON: OmegaConf nodes resolved, numpy's values as numbers, other objects by their class alone."""
     omegaconf = sys.modules.get("omegaconf")
     if omegaconf is not None and omegaconf.OmegaConf.is_config(config):
         config = omegaconf.OmegaConf.to_container(config, resolve=True)
+    if isinstance(config, argparse.Namespace | types.SimpleNamespace):
+        config = vars(config)
+    elif dataclasses.is_dataclass(config) and not isinstance(config, type):
+        config = {each.name: getattr(config, each.name) for each in dataclasses.fields(config)}
+    elif isinstance(config, np.generic | np.ndarray):
+        config = config.tolist()
+    elif isinstance(config, set | frozenset):
+        config = sorted(config, key=repr)
     if isinstance(config, Mapping):
         return {str(key): plain_config(value) for key, value in config.items()}
     if isinstance(config, list | tuple | range):

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from statsprep.engine.attempt import Attempt, Done, find_defect, read_done
 from statsprep.engine.env import bind_env, env_of
@@ -24,6 +24,9 @@ from statsprep.storage.paths import DROPPED, ERRORS, RESULTS, RunPaths
 
 if TYPE_CHECKING:
     from statsprep.engine.runner import BaseRunner
+
+
+_ERRORS_REPORTED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,10 @@ def run_shard(job: ShardJob, task: ShardTask) -> ShardReport:
     if job.paths is None:
         entries = [entry for entries in items.run(0) for entry in entries]
         text = compact([[entry.status, entry.utt_id, entry.result] for entry in entries])
-        return ShardReport(task.shard.shard_id, items.counts, keyed_by=items.keyed_by, entries=text)
+        failed = [_without_traceback(entry.result) for entry in entries if entry.status is Status.ERROR]
+        return ShardReport(
+            task.shard.shard_id, items.counts, keyed_by=items.keyed_by, errors=failed[:_ERRORS_REPORTED], entries=text
+        )
     with hold_lease(job.paths.shard_lease(task.shard.shard_id), refuse_live=False):
         folder = job.paths.shard(task.shard.shard_id)
         if folder.exists() and find_defect(folder, task.shard, job.trusted) is None:
@@ -111,7 +117,7 @@ def run_shard(job: ShardJob, task: ShardTask) -> ShardReport:
 def _attempt(job: ShardJob, task: ShardTask, env: Env, items: "ItemLoop", paths: RunPaths) -> ShardReport:
     attempt = Attempt(paths, task.shard, job.fingerprint)
     writers = ShardWriters(job.runner, env, task, attempt)
-    with contextlib.ExitStack() as stack:
+    with disk_errors_named(attempt.folder), contextlib.ExitStack() as stack:
         stack.callback(writers.abandon)
         journal = JournalWriter(attempt.folder)
         stack.callback(journal.close)
@@ -120,10 +126,9 @@ def _attempt(job: ShardJob, task: ShardTask, env: Env, items: "ItemLoop", paths:
             for entry in entries:
                 writers.write(entry, items.side_of(entry.position))
             journal.append(entries)
-    extra = writers.close()
-    errors = _write_standard_files(job, task, attempt)
+        extra = writers.close()
     done = attempt.commit(counts=items.counts, num_resumed=num_resumed, keyed_by=items.keyed_by, extra=extra)
-    return ShardReport.of(done, errors)
+    return ShardReport.of(done, writers.first_errors)
 
 
 def _take_over(items: "ItemLoop", writers: "ShardWriters", journal: JournalWriter, attempt: Attempt) -> int:
@@ -145,30 +150,8 @@ def _take_over(items: "ItemLoop", writers: "ShardWriters", journal: JournalWrite
     return num_taken
 
 
-def _write_standard_files(job: ShardJob, task: ShardTask, attempt: Attempt) -> list[dict[str, Any]]:
-    """results.jsonl, dropped.jsonl and errors.jsonl from the journal; returns the first errors for the report."""
-    first_errors: list[dict[str, Any]] = []
-    with contextlib.ExitStack() as stack:
-        streams: dict[Status, Any] = {}
-        names = {Status.OK: RESULTS, Status.DROPPED: DROPPED, Status.ERROR: ERRORS}
-        for entry in read_journal(attempt.folder):
-            if entry.status is Status.OK and not job.runner.keeps_results:
-                continue
-            if entry.status not in streams:
-                streams[entry.status] = stack.enter_context(
-                    open_private(attempt.folder / names[entry.status])
-                )
-            line: dict[str, Any] = {"utt_id": entry.utt_id, "index": task.indices[entry.position]}
-            if entry.status is Status.OK:
-                line["result"] = entry.result
-            elif entry.status is Status.ERROR:
-                line = entry.result
-                if len(first_errors) < 5:
-                    first_errors.append(
-                        {key: line[key] for key in ("utt_id", "index", "kind", "type", "message")}
-                    )
-            streams[entry.status].write(compact(line) + "\n")
-    return first_errors
+def _without_traceback(record: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in record.items() if key != "traceback"}
 
 
 class ItemLoop:
@@ -299,11 +282,12 @@ def _ids_of(env: Env) -> Any:
 
 
 class ShardWriters:
-    """The runner's hooks for one attempt: opened at once, fed item by item, closed before the commit."""
+    """What is written for one attempt: the runner's own files by its hooks, and results, dropped and failed items."""
 
     def __init__(self, runner: "type[BaseRunner]", env: Env, task: ShardTask, attempt: Attempt) -> None:
         self._runner = runner
         self._indices = task.indices
+        self._folder = attempt.folder
         self._state: dict[str, Any] = {
             "shard_id": task.shard.shard_id,
             "shard_dir": str(attempt.folder),
@@ -312,19 +296,36 @@ class ShardWriters:
         }
         self._write_arguments = bind_env(runner.write_record, env, given=3)
         self._close_arguments = bind_env(runner.close_writers, env, given=2)
+        self._lines = contextlib.ExitStack()
+        self._streams: dict[str, IO[str]] = {}
         self._writers = runner.open_writers(attempt.folder, **bind_env(runner.open_writers, env)) or {}
         self._is_open = True
+        self.first_errors: list[dict[str, Any]] = []
 
     def write(self, entry: Entry, side: dict[str, Any]) -> None:
-        if entry.status is not Status.OK:
-            return
-        self._state.update(position=entry.position, index=self._indices[entry.position], utt_id=entry.utt_id)
-        result = Record(entry.result, entry.rows, side) if entry.rows or side else entry.result
-        self._runner.write_record(self._writers, result, self._state, **self._write_arguments)
+        index = self._indices[entry.position]
+        if entry.status is Status.ERROR:
+            self._write_line(ERRORS, entry.result)
+            if len(self.first_errors) < _ERRORS_REPORTED:
+                self.first_errors.append(_without_traceback(entry.result))
+        elif entry.status is Status.DROPPED:
+            self._write_line(DROPPED, {"utt_id": entry.utt_id, "index": index})
+        else:
+            if self._runner.keeps_results:
+                self._write_line(RESULTS, {"utt_id": entry.utt_id, "index": index, "result": entry.result})
+            self._state.update(position=entry.position, index=index, utt_id=entry.utt_id)
+            result = Record(entry.result, entry.rows, side) if entry.rows or side else entry.result
+            self._runner.write_record(self._writers, result, self._state, **self._write_arguments)
+
+    def _write_line(self, name: str, value: Any) -> None:
+        if name not in self._streams:
+            self._streams[name] = self._lines.enter_context(open_private(self._folder / name))
+        self._streams[name].write(compact(value) + "\n")
 
     def close(self) -> dict[str, Any]:
         """Close the writers; what the hook returns is kept in `done`."""
         self._is_open = False
+        self._lines.close()
         closed = self._runner.close_writers(self._writers, self._state, **self._close_arguments)
         result: dict[str, Any] = json.loads(compact(closed or {}))
         return result
@@ -332,6 +333,9 @@ class ShardWriters:
     def abandon(self) -> None:
         """Close files after a failure; their content is of no interest any more."""
         if self._is_open:
-            for writer in self._writers.values():
+            for close in (
+                self._lines.close,
+                *(writer.close for writer in self._writers.values() if hasattr(writer, "close")),
+            ):
                 with contextlib.suppress(Exception):
-                    writer.close()
+                    close()

@@ -3,6 +3,7 @@
 Consumers should take `m2 / count` for the variance: `sum_square` is exact only as far as float64 can hold a square.
 """
 
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +39,7 @@ def read_stats(path: Path) -> Moments:
             return Moments(
                 int(archive["count"]), archive["mean"], archive["m2"], archive["min"], archive["max"]
             )
-    except (OSError, KeyError, ValueError) as error:
+    except (OSError, KeyError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise DataError(
             f"{path}: cannot read statistics ({error}); expected an archive with count, mean, m2, min and max; "
             "measure the split again"

@@ -67,10 +67,7 @@ def open_private(
 def open_private(path: Path, *, binary: Literal[True]) -> contextlib.AbstractContextManager[IO[bytes]]: ...
 @contextlib.contextmanager
 def open_private(path: Path, *, binary: bool = False) -> Iterator[IO[Any]]:
-    """Open a new file in a folder that this process alone writes to and then commits as a whole.
-
-    Nothing is flushed or renamed here: whoever commits the folder does both once, for all its files.
-    """
+    """Open a new file in a folder that this process alone writes to and then commits as a whole, by a rename of its own."""
     with disk_errors_named(path), _create(path, binary) as stream:
         yield stream
 

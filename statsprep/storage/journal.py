@@ -113,12 +113,12 @@ def _parse_entry(line: bytes, rows: Any) -> Entry | None:
         if zlib.crc32(blob) != checksum:
             return None
         entry = Entry(position, Status(status), utt_id, result)
-    except (ValueError, TypeError, AttributeError):
+        offset = 0
+        for key, (shape, size) in sizes.items():
+            entry.rows[key] = np.frombuffer(blob, np.float64, size // 8, offset).reshape(shape)
+            offset += size
+    except (ValueError, TypeError, AttributeError, OverflowError, MemoryError):
         return None
-    offset = 0
-    for key, (shape, size) in sizes.items():
-        entry.rows[key] = np.frombuffer(blob, np.float64, size // 8, offset).reshape(shape)
-        offset += size
     return entry
 
 

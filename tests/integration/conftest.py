@@ -89,7 +89,9 @@ def members_of_group(group: int) -> list[int]:
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            fields = (folder / "stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+            fields = (
+                (folder / "stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+            )
         except OSError:
             continue
         if int(fields[2]) == group and fields[0] not in "ZX":

@@ -38,7 +38,7 @@ def path(tmp_path: Path) -> Path:
 def test_sample_holds_audio_and_the_rows_keys(path: Path) -> None:
     sample = ManifestDataset(path)[0]
     assert sample.pop("speech").shape == (8000,)
-    assert sample == {"utt_id": "first", "text": "hello", "speaker": "s1", "snr": 3}
+    assert sample == {"utt_id": "first", "text": "hello", "speaker": "s1", "snr": 3, "duration_s": 1.0}
 
 
 def test_start_and_duration_read_a_part_and_leave_the_sample(path: Path) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from statsprep.config.sections import CollectStatsSection, validate_section
+import statsprep.parallel  # noqa: F401  registers the executors
+from statsprep.config.sections import CollectStatsSection, ParallelSection, validate_section
 from statsprep.config.targets import check_targets, locate
 from statsprep.data.tokens import TextPreprocessor, build_token_list
 from statsprep.engine.executor import Executor, make_executor
@@ -120,7 +121,10 @@ def collect_stats(
             max_errors=section.max_errors,
         )
         if executor is None and parallel_config is not None:
-            executor = stack.enter_context(make_executor(plain_config(parallel_config)))
+            parallel = validate_section(
+                ParallelSection, plain_config(parallel_config), where=where, key="parallel"
+            )
+            executor = stack.enter_context(make_executor(parallel.model_dump()))
         return runner.run(
             range(summary.num_items),
             executor=executor,

@@ -1,7 +1,9 @@
 """Show what a run measured: totals, lengths, statistics, failures.
 
-statsprep inspect exp/stats
-statsprep inspect exp/stats/train
+RUN_DIR is a run directory (stats_dir/train) or a stats_dir; its runs must be finished.
+
+  statsprep inspect exp/stats
+  statsprep inspect exp/stats/train
 """
 
 import argparse
@@ -37,10 +39,11 @@ def _show(paths: Any) -> None:
     from statsprep.cli.display import shorten
     from statsprep.engine.limits import summarise_errors
     from statsprep.engine.merge import read_receipt
+    from statsprep.storage.journal import Status
 
     receipt = read_receipt(paths)
     counts = receipt.counts if receipt else {}
-    total = ", ".join(f"{number:,} {status}" for status, number in counts.items())
+    total = ", ".join(f"{counts[status]:,} {status}" for status in Status if status in counts)
     print(f"== {shorten(paths.root)}: {sum(counts.values()):,} utterances: {total}")
     for shape_file in sorted(paths.root.glob("*_shape.arrow")):
         _show_lengths(shape_file)

@@ -50,6 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except StatsprepError as error:
         return _report(error, debug=args.debug)
     except KeyboardInterrupt:
+        # Impatient fingers must not cut off the message.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         return _report(
             Interrupted("stopped; what was finished is saved; run the same command again to go on"),
             debug=False,

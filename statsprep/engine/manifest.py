@@ -15,7 +15,7 @@ from typing import Any
 
 from statsprep.engine.fingerprint import Parts, digest_of, find_changes, is_accepted
 from statsprep.engine.plan import Shard
-from statsprep.errors import ChangedRunError, ConfigError, DataError
+from statsprep.errors import ChangedRunError, ConfigError, DataError, StorageError
 from statsprep.storage.atomic import write_text
 from statsprep.storage.jsonl import read_json
 from statsprep.storage.paths import DROPPED, ERRORS, RESULTS, RunPaths
@@ -113,12 +113,16 @@ def open_run(
 
 
 def check_run_dir(paths: RunPaths) -> None:
-    """Refuse a path that cannot be a run directory: a file there or above it."""
+    """Refuse a path that cannot be a run directory: a file is there or above it, or nothing can be written."""
     for path in (paths.root, *paths.root.parents):
         if path.exists():
             if not path.is_dir():
                 raise ConfigError(
                     f"{path}: is a file; expected a folder for results; choose another stats_dir"
+                )
+            if not os.access(path, os.W_OK | os.X_OK):
+                raise StorageError(
+                    f"{path}: cannot write (read-only, or no permission); expected a folder of yours; choose another stats_dir"
                 )
             return
 

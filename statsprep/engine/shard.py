@@ -103,7 +103,11 @@ def run_shard(job: ShardJob, task: ShardTask) -> ShardReport:
         text = compact([[entry.status, entry.utt_id, entry.result] for entry in entries])
         failed = [_without_traceback(entry.result) for entry in entries if entry.status is Status.ERROR]
         return ShardReport(
-            task.shard.shard_id, items.counts, keyed_by=items.keyed_by, errors=failed[:_ERRORS_REPORTED], entries=text
+            task.shard.shard_id,
+            items.counts,
+            keyed_by=items.keyed_by,
+            errors=failed[:_ERRORS_REPORTED],
+            entries=text,
         )
     with hold_lease(job.paths.shard_lease(task.shard.shard_id), refuse_live=False):
         folder = job.paths.shard(task.shard.shard_id)

@@ -2,12 +2,14 @@
 
 import contextlib
 import importlib.util
+import inspect
 import logging
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from statsprep.errors import ConfigError, WorkerError
+from statsprep.errors import ConfigError, WorkerError, nearest
+from statsprep.parallel.interrupts import interrupts_held
 from statsprep.parallel.main_module import main_module_hidden
 
 logger = logging.getLogger(__name__)
@@ -59,50 +61,80 @@ def open_client(parallel: Mapping[str, Any]) -> Iterator[Any]:
                 f"no worker came up within {_START_TIMEOUT_S} s; expected {workers}; look at the messages above, "
                 "and try n_workers: 1 or env: none"
             ) from None
+        has_pages = importlib.util.find_spec("bokeh") is not None
         logger.info(
-            "%d workers; dashboard %s", len(cluster.workers), cluster.dashboard_link or "off (no bokeh)"
+            "%d workers; dashboard %s",
+            len(cluster.workers),
+            cluster.dashboard_link if has_pages else "off (no bokeh)",
         )
         yield client
 
 
 @contextlib.contextmanager
 def _local_cluster(workers: Any, options: dict[str, Any]) -> Iterator[Any]:
-    from distributed import LocalCluster
+    from distributed import LocalCluster, Nanny, Worker
 
+    # What LocalCluster does not know it passes on, and the worker processes would die of it.
+    known = {name for kind in (LocalCluster, Nanny, Worker) for name in inspect.signature(kind).parameters}
+    for name in options:
+        if name not in known:
+            raise ConfigError(
+                f"parallel.options.{name}: unknown{nearest(name, known)}; expected arguments of "
+                "dask.distributed.LocalCluster; remove it"
+            )
     is_adaptive = isinstance(workers, Mapping)
     defaults = {
         "threads_per_worker": 1,
         "processes": True,
-        # A free port on loopback; without bokeh there is no page to serve.
-        "dashboard_address": "127.0.0.1:0" if importlib.util.find_spec("bokeh") else None,
+        # A free port on loopback; None would not mean no server, but port 8787 on the scheduler's address.
+        "dashboard_address": "127.0.0.1:0",
         "silence_logs": logging.CRITICAL,
     }
-    try:
-        cluster = LocalCluster(
-            n_workers=workers["minimum"] if is_adaptive else workers, **{**defaults, **options}
-        )
-    except TypeError as error:
-        raise ConfigError(
-            f"parallel.options: {error}; expected arguments of dask.distributed.LocalCluster"
-        ) from error
-    except (OSError, RuntimeError) as error:
-        raise WorkerError(
-            f"the local cluster did not start: {error}; try fewer workers or env: none"
-        ) from error
-    with contextlib.closing(cluster):
+    with contextlib.ExitStack() as stack:
+        with interrupts_held():
+            cluster = _start(workers["minimum"] if is_adaptive else workers, {**defaults, **options})
+            stack.callback(_close, cluster)
         if is_adaptive:
             cluster.adapt(**workers)
         yield cluster
+
+
+def _start(num_workers: int, options: Mapping[str, Any]) -> Any:
+    from distributed import LocalCluster
+
+    try:
+        return LocalCluster(n_workers=num_workers, **options)
+    except (OSError, RuntimeError, TypeError, ValueError) as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        if isinstance(cause, TypeError | ValueError):  # a worker process refused the value of an option
+            raise ConfigError(
+                f"parallel.options: {cause}; expected arguments of dask.distributed.LocalCluster"
+            ) from error
+        raise WorkerError(
+            f"the local cluster did not start: {error}; try fewer workers or env: none"
+        ) from error
+
+
+def _close(cluster: Any) -> None:
+    with interrupts_held():
+        cluster.close()
 
 
 @contextlib.contextmanager
 def _client(cluster: Any) -> Iterator[Any]:
     from distributed import Client
 
-    client = Client(cluster)
-    try:
+    with contextlib.ExitStack() as stack:
+        with interrupts_held():
+            client = Client(cluster)
+            stack.callback(_close_client, client)
         yield client
-    finally:
+
+
+def _close_client(client: Any) -> None:
+    with interrupts_held():
         client.close(timeout=5)
 
 

@@ -130,7 +130,9 @@ class DaskExecutor:
 
 
 def _describe_poison(each: _Try) -> str:
-    return f"split.{each.task.shard.shard_id} at index {each.task.indices[each.num_finished]}"
+    indices, number = each.task.indices, each.num_finished
+    where = f"at index {indices[number]}" if number < len(indices) else "after its last item"
+    return f"split.{each.task.shard.shard_id} {where}"
 
 
 def pickle_job(job: ShardJob) -> bytes:

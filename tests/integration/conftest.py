@@ -312,3 +312,22 @@ def asterisk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     script = ROOT / "deploy" / "corpora" / "asterisk.py"
     subprocess.run([sys.executable, script, "data/asterisk"], cwd=folder, check=True, capture_output=True)
     return folder
+
+
+@pytest.fixture
+def mount_tmpfs() -> Iterator[Callable[[Path, str], Callable[[str], None]]]:
+    """Mounts a small disk on a folder; returns a function that mounts it again with other options, such as `size=8m`."""
+    mounted: list[Path] = []
+
+    def mount(folder: Path, options: str) -> Callable[[str], None]:
+        words = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        if done.returncode:
+            reason = f"no small disk can be mounted here: {done.stderr.strip()}"
+            pytest.fail(f"{reason}, and CI must not skip it") if os.environ.get("CI") else pytest.skip(reason)
+        mounted.append(folder)
+        return lambda again: subprocess.run(["mount", "-o", f"remount,{again}", str(folder)], check=True) and None
+
+    yield mount
+    for folder in mounted:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)

@@ -35,7 +35,9 @@ def commit(attempt: Attempt, text: str = "data") -> Done:
     (attempt.folder / "feats_shape").write_text(text)
     (attempt.folder / "sub").mkdir(exist_ok=True)
     (attempt.folder / "sub" / "a.npy").write_text("a")
-    return attempt.commit(counts={"ok": 3, "dropped": 1}, num_resumed=0, keyed_by="utt_id", extra={"audio_s": 1.5})
+    return attempt.commit(
+        counts={"ok": 3, "dropped": 1}, num_resumed=0, keyed_by="utt_id", extra={"audio_s": 1.5}
+    )
 
 
 def test_a_committed_shard_says_what_it_holds_and_can_be_trusted(paths: RunPaths) -> None:
@@ -53,9 +55,15 @@ def test_a_committed_shard_says_what_it_holds_and_can_be_trusted(paths: RunPaths
 def test_each_defect_of_a_shard_is_told(paths: RunPaths) -> None:
     commit(begin(paths, 4))
     folder = paths.shard(3)
-    assert find_defect(folder, Shard(4, 30, 34), TRUSTED) == "done speaks of 4 items of shard 3, the plan has 4"
-    assert find_defect(folder, Shard(3, 30, 35), TRUSTED) == "done speaks of 4 items of shard 3, the plan has 5"
-    assert find_defect(folder, SHARD, frozenset({"f2"})) == "it was measured with another config, code or data"
+    assert (
+        find_defect(folder, Shard(4, 30, 34), TRUSTED) == "done speaks of 4 items of shard 3, the plan has 4"
+    )
+    assert (
+        find_defect(folder, Shard(3, 30, 35), TRUSTED) == "done speaks of 4 items of shard 3, the plan has 5"
+    )
+    assert (
+        find_defect(folder, SHARD, frozenset({"f2"})) == "it was measured with another config, code or data"
+    )
     (folder / "feats_shape").write_text("dat")
     assert find_defect(folder, SHARD, TRUSTED) == "feats_shape holds 3 bytes, 4 were committed"
     (folder / DONE).write_text((folder / DONE).read_text()[:-9])
@@ -139,7 +147,9 @@ def test_a_bad_shard_in_the_way_is_set_aside(damage: str, paths: RunPaths) -> No
     assert list(paths.attempts.iterdir()) == []
 
 
-def test_somebody_who_keeps_writing_there_is_an_error(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_somebody_who_keeps_writing_there_is_an_error(
+    paths: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
     attempt = begin(paths, 4)
 
     def come_back(paths: RunPaths, folder: Path) -> None:
@@ -157,14 +167,10 @@ def test_setting_aside_what_is_gone_is_no_error(paths: RunPaths) -> None:
     assert list(paths.attempts.iterdir()) == []
 
 
-def test_a_disk_that_cannot_flush_commits_nothing(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_commits_nothing(paths: RunPaths) -> None:
     attempt = begin(paths, 4)
-
-    def refuse(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", refuse)
-    with pytest.raises(StorageError, match="cannot write"):
+    (attempt.folder / DONE).symlink_to("/dev/full")
+    with pytest.raises(StorageError, match=r"/done: cannot write \(No space left on device\)"):
         commit(attempt)
     assert not paths.shard(3).exists()
 

@@ -63,7 +63,9 @@ def hash_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HashOf]
             del sys.modules[name]
         importlib.invalidate_caches()
 
-    def compute(runner: str = RUNNER, text: str = TEXT, audio: str = AUDIO, deep: str = DEEP) -> dict[str, str]:
+    def compute(
+        runner: str = RUNNER, text: str = TEXT, audio: str = AUDIO, deep: str = DEEP
+    ) -> dict[str, str]:
         forget()
         package = tmp_path / "recipe_pkg"
         package.mkdir(exist_ok=True)
@@ -124,7 +126,11 @@ def test_what_the_runner_refers_to_changes_the_hash(old: str, new: str, hash_of:
 
 def test_imported_recipe_modules_count_also_through_others(hash_of: HashOf) -> None:
     before = hash_of()
-    for change in ({"text": TEXT + "\n\nX = 1\n"}, {"audio": AUDIO.replace("return LEVEL", "return -LEVEL")}, {"deep": "LEVEL = 2\n"}):
+    for change in (
+        {"text": TEXT + "\n\nX = 1\n"},
+        {"audio": AUDIO.replace("return LEVEL", "return -LEVEL")},
+        {"deep": "LEVEL = 2\n"},
+    ):
         after = hash_of(**change)
         (changed,) = [name for name in before if before[name] != after[name]]
         assert changed == f"recipe_pkg.{next(iter(change))}"
@@ -185,7 +191,9 @@ print(hash_code([Runner])["__main__.Runner"])
 def test_a_class_of_a_script_is_hashed_by_its_source(tmp_path: Path) -> None:
     def run(constant: str, operator: str) -> str:
         (tmp_path / "script.py").write_text(SCRIPT.format(constant=constant, operator=operator))
-        done = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, tmp_path / "script.py"], capture_output=True, text=True, check=True
+        )
         return done.stdout.strip()
 
     first = run("N_WORKERS = 2", "+")

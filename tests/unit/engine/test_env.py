@@ -49,7 +49,9 @@ def test_a_missing_entry_names_what_there_is_and_the_nearest() -> None:
 
 
 def test_a_name_given_twice_is_told() -> None:
-    with pytest.raises(ConfigError, match=r"clashes: argument 'dataset' is passed by the runner and also stands in"):
+    with pytest.raises(
+        ConfigError, match=r"clashes: argument 'dataset' is passed by the runner and also stands in"
+    ):
         bind_env(clashes, ENV)
     assert bind_env(names_its_index_so, ENV) == {"model": "M"}, "harmless where the entry is not asked for"
 

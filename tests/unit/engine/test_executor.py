@@ -9,7 +9,13 @@ from threadpoolctl import threadpool_info
 
 import statsprep.parallel  # noqa: F401  registers `local`
 from statsprep.engine import executor as module
-from statsprep.engine.executor import InProcessExecutor, LazyExecutor, make_executor, one_thread, register_executor
+from statsprep.engine.executor import (
+    InProcessExecutor,
+    LazyExecutor,
+    make_executor,
+    one_thread,
+    register_executor,
+)
 from statsprep.engine.shard import ShardJob, ShardReport, ShardTask
 from statsprep.errors import ConfigError
 
@@ -48,7 +54,10 @@ def test_no_section_and_none_mean_this_process() -> None:
 
 
 def test_an_unknown_env_names_the_nearest() -> None:
-    with pytest.raises(ConfigError, match=r"parallel\.env: got 'lokal'; expected one of 'none', 'local'.*did you mean 'local'"):
+    with pytest.raises(
+        ConfigError,
+        match=r"parallel\.env: got 'lokal'; expected one of 'none', 'local'.*did you mean 'local'",
+    ):
         make_executor({"env": "lokal"})
 
 

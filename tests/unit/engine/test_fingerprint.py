@@ -54,8 +54,14 @@ def test_a_key_given_as_null_is_the_same_as_none_given() -> None:
 
 
 def test_ignored_keys_are_left_out_wherever_they_are() -> None:
-    config = {"model": {"encoder": {"layers": 12}, "n": 1}, "train": [{"manifest": "a", "x": 1}, {"x": 2}], "seed": 1}
-    found = without(config, ["model.encoder", "seed", "train.0.x", "not.there", "model.n.deeper", "train.7.x"])
+    config = {
+        "model": {"encoder": {"layers": 12}, "n": 1},
+        "train": [{"manifest": "a", "x": 1}, {"x": 2}],
+        "seed": 1,
+    }
+    found = without(
+        config, ["model.encoder", "seed", "train.0.x", "not.there", "model.n.deeper", "train.7.x"]
+    )
     assert found == {"model": {"n": 1}, "train": [{"manifest": "a"}, {"x": 2}]}
     assert config["seed"] == 1
     assert config["model"]["encoder"] == {"layers": 12}  # type: ignore[index]

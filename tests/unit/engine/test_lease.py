@@ -93,7 +93,9 @@ def test_a_dead_owner_is_replaced_at_once(path: Path, dead_pid: int) -> None:
     assert held(path, heartbeat_s=60) < 5
 
 
-def test_a_process_id_that_was_given_out_again_is_dead(path: Path, sleeper: "subprocess.Popen[bytes]") -> None:
+def test_a_process_id_that_was_given_out_again_is_dead(
+    path: Path, sleeper: "subprocess.Popen[bytes]"
+) -> None:
     ticks = lease._start_ticks(sleeper.pid)
     assert ticks is not None
     write(path, pid=sleeper.pid, start_ticks=ticks - 1)
@@ -142,7 +144,10 @@ def test_an_owner_elsewhere_that_beats_is_alive(path: Path) -> None:
     beating = threading.Thread(target=beat_elsewhere, args=(path, stop))
     beating.start()
     try:
-        with pytest.raises(RunInUseError, match="on elsewhere works"), hold_lease(path, refuse_live=True, heartbeat_s=60):
+        with (
+            pytest.raises(RunInUseError, match="on elsewhere works"),
+            hold_lease(path, refuse_live=True, heartbeat_s=60),
+        ):
             pass
     finally:
         stop.set()

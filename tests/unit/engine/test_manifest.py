@@ -58,12 +58,15 @@ def test_the_same_run_goes_on_and_rewrites_nothing(paths: RunPaths) -> None:
 def test_a_changed_config_is_refused_with_the_change_and_the_ways_on(paths: RunPaths) -> None:
     open_run(paths, make_manifest())
     before = paths.manifest.read_bytes()
-    changed = make_manifest(config={"model": {"frontend": {"n_mels": 40}, "size": 1}}, code={"src.prep.Measure": "b"})
+    changed = make_manifest(
+        config={"model": {"frontend": {"n_mels": 40}, "size": 1}}, code={"src.prep.Measure": "b"}
+    )
     with pytest.raises(ChangedRunError) as caught:
         open_run(paths, changed)
     assert str(caught.value) == (
-        f"{paths.root}: holds results of another code and config; expected no change (2 found); choose another stats_dir, "
-        "or --overwrite to measure anew, or --accept code --accept model.frontend.n_mels to keep the finished shards"
+        f"{paths.root}: holds results of another code and config; expected no change (2 found); "
+        "choose another stats_dir, or --overwrite to measure anew, "
+        "or --accept code --accept model.frontend.n_mels to keep the finished shards"
     )
     assert caught.value.detail == "  code src.prep.Measure: changed\n  model.frontend.n_mels: 80 -> 40"
     assert caught.value.exit_code == 2
@@ -92,8 +95,8 @@ def test_an_accepted_change_is_recorded_and_keeps_the_old_shards_trusted(paths: 
 
 def test_accepting_one_of_two_changes_is_not_enough(paths: RunPaths) -> None:
     open_run(paths, make_manifest())
+    changed = make_manifest(code={}, config={"model": {"frontend": {"n_mels": 40}}})
     with pytest.raises(ChangedRunError, match=r"another config; .*\(1 found\)"):
-        changed = make_manifest(code={}, config={"model": {"frontend": {"n_mels": 40}}})
         open_run(paths, changed, accept=["code", "model.size"])
 
 
@@ -169,7 +172,9 @@ def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     ],
     ids=["espnet", "newer", "unknown key", "list", "empty", "torn"],
 )
-def test_another_programs_manifest_is_refused_unless_overwritten(content: str, seen: str, paths: RunPaths) -> None:
+def test_another_programs_manifest_is_refused_unless_overwritten(
+    content: str, seen: str, paths: RunPaths
+) -> None:
     paths.root.mkdir(parents=True)
     paths.manifest.write_text(content)
     with pytest.raises(DataError, match=rf"manifest\.json: {seen}; expected a statsprep manifest of layout"):
@@ -189,5 +194,7 @@ def test_a_manifest_that_lacks_a_part_is_refused(paths: RunPaths) -> None:
 def test_an_edited_manifest_is_noticed(paths: RunPaths) -> None:
     open_run(paths, make_manifest())
     paths.manifest.write_text(paths.manifest.read_text().replace('"n_mels": 80', '"n_mels": 40'))
-    with pytest.raises(DataError, match="its parts do not have its fingerprint; the file was edited or is damaged"):
+    with pytest.raises(
+        DataError, match="its parts do not have its fingerprint; the file was edited or is damaged"
+    ):
         read_manifest(paths)

@@ -114,7 +114,9 @@ def test_missing_and_damaged_shards_are_named_and_nothing_is_written(paths: RunP
     with pytest.raises(WorkerError) as caught:
         merge_again(paths)
     message = str(caught.value)
-    assert message.startswith(f"{paths.root}: cannot merge 2 of 4 shards: 'split.1 (not finished)', 'split.3 (results.jsonl holds 0")
+    assert message.startswith(
+        f"{paths.root}: cannot merge 2 of 4 shards: 'split.1 (not finished)', 'split.3 (results.jsonl holds 0"
+    )
     assert message.endswith("; run the same command again to measure them")
     assert bytes_of(paths) == before
 
@@ -141,9 +143,9 @@ def test_a_file_that_no_shard_has_any_more_disappears(paths: RunPaths) -> None:
 
 
 def test_reading_what_is_not_merged_names_the_command(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=rf"stats_keys: missing; .* run `statsprep merge {tmp_path}`"):
-        with open_lines(tmp_path / "stats_keys"):
-            pass
+    message = rf"stats_keys: missing; .* run `statsprep merge {tmp_path}`"
+    with pytest.raises(DataError, match=message), open_lines(tmp_path / "stats_keys"):
+        pass
 
 
 # What a run directory says of itself

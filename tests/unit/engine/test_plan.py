@@ -1,6 +1,7 @@
 """The plan: every index in exactly one shard, whatever the numbers."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,7 +38,15 @@ def test_every_position_is_in_exactly_one_shard(
 
 @pytest.mark.parametrize(
     ("num_items", "num_shards", "size"),
-    [(0, 0, None), (1, 1, 1), (32, 1, 32), (33, 2, 32), (8192, 256, 32), (281_241, 256, 1099), (10**8, 256, 390_625)],
+    [
+        (0, 0, None),
+        (1, 1, 1),
+        (32, 1, 32),
+        (33, 2, 32),
+        (8192, 256, 32),
+        (281_241, 256, 1099),
+        (10**8, 256, 390_625),
+    ],
 )
 def test_without_shard_size_there_are_about_256_shards_of_at_least_32(
     num_items: int, num_shards: int, size: int | None
@@ -86,14 +95,17 @@ def test_a_range_is_never_spelled_out() -> None:
 
 
 def test_any_sequence_of_integers_is_taken() -> None:
-    for indices in ([3, 1], (3, 1), np.array([3, 1], np.int32), iter([3, 1]), [np.int64(3), np.uint8(1)]):
+    forms: list[Any] = [[3, 1], (3, 1), np.array([3, 1], np.int32), iter([3, 1]), [np.int64(3), np.uint8(1)]]
+    for indices in forms:
         assert list(Items.of(indices).slice(Shard(0, 0, 2))) == [3, 1]
     assert len(Items.of([])) == len(Items.of(np.array([]))) == 0
 
 
-@pytest.mark.parametrize("indices", [[1.0], ["1"], [[1], [2]], [[1], [2, 3]], [None], np.zeros((2, 2), int), [2**70]])
+@pytest.mark.parametrize(
+    "indices", [[1.0], ["1"], [[1], [2]], [[1], [2, 3]], [None], np.zeros((2, 2), int), [2**70]]
+)
 def test_what_is_no_list_of_integers_is_refused(indices: object) -> None:
-    with pytest.raises(ConfigError, match="indices: got .*; expected a flat sequence of integers"):
+    with pytest.raises(ConfigError, match=r"indices: got .*; expected a flat sequence of integers"):
         Items.of(indices)  # type: ignore[arg-type]
 
 

@@ -74,7 +74,9 @@ def test_a_run_over_its_limit_goes_on_while_most_succeeds() -> None:
     limit = ErrorLimit.of(1, 100)
     limit.add(report(8, 2))
     assert limit.num_failed == 2
-    with pytest.raises(DataError, match="stopped: 12 of the first 20 utterances failed, at most 1 may") as caught:
+    with pytest.raises(
+        DataError, match="stopped: 12 of the first 20 utterances failed, at most 1 may"
+    ) as caught:
         limit.add(report(0, 10))
     assert caught.value.detail.count("\n") == 9, "ten of them are shown"
     assert "--retry_errors" in str(caught.value)
@@ -87,5 +89,7 @@ def test_a_limit_is_a_count_or_a_share(max_errors: int | str, allowed: int) -> N
 
 @pytest.mark.parametrize("max_errors", [-1, "many", "1", 0.5, None])
 def test_another_limit_is_refused(max_errors: object) -> None:
-    with pytest.raises(ConfigError, match="max_errors: got .*; expected a count such as 20 or a share such as 1%"):
+    with pytest.raises(
+        ConfigError, match=r"max_errors: got .*; expected a count such as 20 or a share such as 1%"
+    ):
         ErrorLimit.of(max_errors, 250)  # type: ignore[arg-type]

@@ -1,6 +1,7 @@
 """BaseRunner: one answer in memory and on disk, at once or resumed; damage is named and repaired."""
 
 import argparse
+import contextlib
 import json
 import logging
 import re
@@ -19,7 +20,14 @@ from statsprep.engine.plan import plan_shards
 from statsprep.engine.provider import EnvironmentProvider
 from statsprep.engine.runner import BaseRunner, plain_config
 from statsprep.engine.shard import ShardJob, ShardReport, ShardTask, run_shard
-from statsprep.errors import ChangedRunError, ConfigError, DataError, RunInUseError, StatsprepError, WorkerError
+from statsprep.errors import (
+    ChangedRunError,
+    ConfigError,
+    DataError,
+    RunInUseError,
+    StatsprepError,
+    WorkerError,
+)
 
 
 @dataclass
@@ -38,9 +46,9 @@ LOG = Log()
 
 
 @pytest.fixture(autouse=True)
-def log() -> Iterator[Log]:
+def log() -> Log:
     LOG.handled, LOG.bad = [], set()
-    yield LOG
+    return LOG
 
 
 class Provider(EnvironmentProvider):
@@ -57,10 +65,14 @@ class Squares(BaseRunner):
         return None if idx % 10 == 7 else {"utt_id": f"u{idx}", "square": idx * idx}
 
 
-def make(output_dir: Path | None = None, config: Any = None, runner: type[BaseRunner] = Squares, **options: Any) -> BaseRunner:
+def make(
+    output_dir: Path | None = None, config: Any = None, runner: type[BaseRunner] = Squares, **options: Any
+) -> BaseRunner:
     if output_dir is not None:
         options.setdefault("shard_size", 10)
-    return runner(Provider(config if config is not None else {"n_mels": 80}), output_dir=output_dir, **options)
+    return runner(
+        Provider(config if config is not None else {"n_mels": 80}), output_dir=output_dir, **options
+    )
 
 
 def results(root: Path) -> list[Any]:
@@ -86,7 +98,11 @@ def test_without_output_dir_results_come_back_in_index_order_without_dropped_one
     assert runner.report.failed_ids == []
 
 
-@given(indices=st.lists(st.integers(-50, 10_000), max_size=80), size=st.integers(1, 9), batch=st.none() | st.integers(1, 5))
+@given(
+    indices=st.lists(st.integers(-50, 10_000), max_size=80),
+    size=st.integers(1, 9),
+    batch=st.none() | st.integers(1, 5),
+)
 @settings(max_examples=40, deadline=None)
 def test_any_indices_shards_and_batches_give_the_plain_loops_list(
     indices: list[int], size: int, batch: int | None
@@ -244,10 +260,8 @@ def test_any_pattern_of_interruptions_gives_the_same_bytes(
     handled = []
     for cut in cuts:
         LOG.bad = {cut}
-        try:
-            make(folder / "run", batch_size=None)(range(45))
-        except DataError:
-            pass
+        with contextlib.suppress(DataError):
+            make(folder / "run")(range(45))
         handled += [index for index in LOG.take() if index != cut]
     LOG.bad = set()
     make(folder / "run")(range(45))
@@ -294,7 +308,11 @@ def damage_emptied(shard: Path) -> None:
     ],
 )
 def test_a_damaged_shard_is_named_and_measured_again(
-    damage: Callable[[Path], None], text: str | None, tmp_path: Path, log: Log, caplog: pytest.LogCaptureFixture
+    damage: Callable[[Path], None],
+    text: str | None,
+    tmp_path: Path,
+    log: Log,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     make(tmp_path)(range(35))
     before = merged(tmp_path)
@@ -348,7 +366,9 @@ def test_a_shard_under_another_shards_name_is_not_trusted(tmp_path: Path, log: L
 
 def test_too_many_failures_end_with_an_error_after_everything_is_merged(tmp_path: Path, log: Log) -> None:
     log.bad = {1, 12, 33}
-    with pytest.raises(DataError, match=r"errors\.jsonl: 3 utterances failed, at most 2 may \(max_errors\)") as caught:
+    with pytest.raises(
+        DataError, match=r"errors\.jsonl: 3 utterances failed, at most 2 may \(max_errors\)"
+    ) as caught:
         make(tmp_path, on_error="skip", max_errors=2)(range(35))
     assert "1: exception: ValueError: bad 1" in caught.value.detail
     assert "by kind: 3 exception" in caught.value.detail
@@ -376,7 +396,9 @@ def test_retry_errors_measures_the_shards_that_hold_failures(tmp_path: Path, log
     assert log.take() == list(range(10, 20))
     assert report.num_failed == 0
     make(tmp_path / "undisturbed", on_error="skip")(range(35))
-    assert (tmp_path / "results.jsonl").read_bytes() == (tmp_path / "undisturbed" / "results.jsonl").read_bytes()
+    assert (tmp_path / "results.jsonl").read_bytes() == (
+        tmp_path / "undisturbed" / "results.jsonl"
+    ).read_bytes()
 
 
 def test_without_resume_everything_is_measured_anew(tmp_path: Path, log: Log) -> None:

@@ -137,7 +137,9 @@ def test_a_batch_dropped_as_a_whole(entries_of: Callable[..., list[Any]]) -> Non
 
 
 @pytest.mark.parametrize("options", [{"batch_size": 4}, {"block_size": 4}])
-def test_one_bad_member_of_a_batch_costs_one(options: dict[str, int], entries_of: Callable[..., list[Any]]) -> None:
+def test_one_bad_member_of_a_batch_costs_one(
+    options: dict[str, int], entries_of: Callable[..., list[Any]]
+) -> None:
     seen = []
 
     def forward(indices: list[int]) -> list[int]:
@@ -152,7 +154,9 @@ def test_one_bad_member_of_a_batch_costs_one(options: dict[str, int], entries_of
     assert seen == [[0, 1, 2, 3], [0], [1], [2], [3], [4]]
 
 
-def test_the_record_of_an_error_is_the_same_in_a_batch_and_alone(entries_of: Callable[..., list[Any]]) -> None:
+def test_the_record_of_an_error_is_the_same_in_a_batch_and_alone(
+    entries_of: Callable[..., list[Any]],
+) -> None:
     """A killed run measures singly what an undisturbed one measures in blocks; the merged bytes must not tell."""
 
     def forward(indices: list[int]) -> list[int]:
@@ -169,13 +173,17 @@ def test_the_record_of_an_error_is_the_same_in_a_batch_and_alone(entries_of: Cal
 def test_a_batch_result_of_another_length_is_a_mistake_of_the_runner(
     returned: Any, seen: str, entries_of: Callable[..., list[Any]]
 ) -> None:
-    with pytest.raises(ConfigError, match=rf"Probe\.forward returned {seen} for a batch of 2; expected a list"):
+    with pytest.raises(
+        ConfigError, match=rf"Probe\.forward returned {seen} for a batch of 2; expected a list"
+    ):
         entries_of(lambda indices: returned, 0, 1, batch_size=2)
 
 
 def test_what_is_no_json_names_index_and_utterance(entries_of: Callable[..., list[Any]]) -> None:
     env = {"dataset": WithIds("a", "b")}
-    with pytest.raises(ConfigError, match=r"index 1 \(utterance 'b'\): forward returned what is no JSON \(numpy\.ndarray\)"):
+    with pytest.raises(
+        ConfigError, match=r"index 1 \(utterance 'b'\): forward returned what is no JSON \(numpy\.ndarray\)"
+    ):
         entries_of(lambda idx: np.zeros(3) if idx else 0, 0, 1, env=env)
 
 
@@ -183,13 +191,17 @@ def test_numpy_scalars_and_tuples_become_json(entries_of: Callable[..., list[Any
     assert entries_of(lambda idx: {"shape": (np.int64(3), 80)}, 0) == [["ok", "0", {"shape": [3, 80]}]]
 
 
-def test_to_stop_at_the_first_failure_names_the_utterance_and_its_cause(entries_of: Callable[..., list[Any]]) -> None:
+def test_to_stop_at_the_first_failure_names_the_utterance_and_its_cause(
+    entries_of: Callable[..., list[Any]],
+) -> None:
     def forward(idx: int, dataset: Any) -> float:
         return 1 / idx
 
     with pytest.raises(DataError) as caught:
         entries_of(forward, 0, env={"dataset": WithIds("spk/a")}, raise_errors=True)
-    assert str(caught.value).startswith("utterance 'spk/a' (index 0): ZeroDivisionError: division by zero; mend or")
+    assert str(caught.value).startswith(
+        "utterance 'spk/a' (index 0): ZeroDivisionError: division by zero; mend or"
+    )
     assert "return 1 / idx" in caught.value.detail
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
@@ -225,8 +237,6 @@ def test_interrupts_are_not_recorded_as_failures(entries_of: Callable[..., list[
 class Writing(BaseRunner):
     """Notes every call of its hooks."""
 
-    calls: list[Any] = []  # noqa: RUF012 (emptied by the fixture)
-
     @staticmethod
     def forward(idx: int, calls: list[Any]) -> Any:
         calls.append(("forward", idx))
@@ -237,19 +247,23 @@ class Writing(BaseRunner):
         return Record({"n": idx}, {"row": np.full((1, 2), idx / 3)}) if idx % 2 else {"n": idx}
 
     @staticmethod
-    def open_writers(shard_dir: Path, calls: list[Any]) -> dict[str, Any]:
+    def open_writers(shard_dir: Path, *, calls: list[Any], **env: Any) -> dict[str, Any]:  # type: ignore[override]
         calls.append("open")
         return {"file": open(shard_dir / "mine", "w")}
 
     @staticmethod
-    def write_record(writers: dict[str, Any], result: Any, state: dict[str, Any], calls: list[Any]) -> None:
+    def write_record(  # type: ignore[override]
+        writers: dict[str, Any], result: Any, state: dict[str, Any], calls: list[Any], **env: Any
+    ) -> None:
         calls.append(("write", state["utt_id"], state["position"], state["index"]))
         row = result.rows["row"].tolist() if isinstance(result, Record) else None
         plain = result.result if isinstance(result, Record) else result
         writers["file"].write(f"{state['utt_id']} {plain} {row}\n")
 
     @staticmethod
-    def close_writers(writers: dict[str, Any], state: dict[str, Any], calls: list[Any]) -> dict[str, Any]:
+    def close_writers(  # type: ignore[override]
+        writers: dict[str, Any], state: dict[str, Any], calls: list[Any], **env: Any
+    ) -> dict[str, Any]:
         calls.append("close")
         writers["file"].close()
         return {"shard": state["shard_id"], "audio_s": 1.5}
@@ -270,7 +284,9 @@ def lines(path: Path) -> list[Any]:
 def test_a_shard_on_disk_holds_results_dropped_failed_and_the_runners_own_files(
     tmp_path: Path, calls: list[Any], job_of: Callable[..., ShardJob]
 ) -> None:
-    report = run_shard(job_of(Writing, {"calls": calls}, paths=RunPaths(tmp_path)), task_of(*INDICES, shard_id=2))
+    report = run_shard(
+        job_of(Writing, {"calls": calls}, paths=RunPaths(tmp_path)), task_of(*INDICES, shard_id=2)
+    )
     folder = tmp_path / "split.2"
     assert report.counts == {"ok": 3, "dropped": 1, "error": 1}
     assert report.extra == {"shard": 2, "audio_s": 1.5}
@@ -282,7 +298,10 @@ def test_a_shard_on_disk_holds_results_dropped_failed_and_the_runners_own_files(
     assert lines(folder / "dropped.jsonl") == [{"utt_id": "3", "index": 3}]
     (failed,) = lines(folder / "errors.jsonl")
     assert failed.keys() == {"utt_id", "index", "kind", "type", "message", "traceback"}
-    assert (folder / "mine").read_text().splitlines()[:2] == ["1 {'n': 1} [[0.3333333333333333, 0.3333333333333333]]", "2 {'n': 2} None"]
+    assert (folder / "mine").read_text().splitlines()[:2] == [
+        "1 {'n': 1} [[0.3333333333333333, 0.3333333333333333]]",
+        "2 {'n': 2} None",
+    ]
     done = read_done(folder)
     assert done is not None
     assert sorted(done.files) == ["dropped.jsonl", "errors.jsonl", "mine", "results.jsonl"]
@@ -296,7 +315,11 @@ def test_a_shard_on_disk_holds_results_dropped_failed_and_the_runners_own_files(
 @pytest.mark.parametrize("num_finished", range(6))
 @pytest.mark.parametrize("batch_size", [None, 2])
 def test_an_attempt_killed_after_any_item_is_taken_over_to_the_same_bytes(
-    num_finished: int, batch_size: int | None, tmp_path: Path, calls: list[Any], job_of: Callable[..., ShardJob]
+    num_finished: int,
+    batch_size: int | None,
+    tmp_path: Path,
+    calls: list[Any],
+    job_of: Callable[..., ShardJob],
 ) -> None:
     runner = Writing if batch_size is None else Batched
     whole, resumed = RunPaths(tmp_path / "whole"), RunPaths(tmp_path / "resumed")
@@ -360,10 +383,14 @@ def test_a_failure_to_write_leaves_what_was_finished_for_the_next_attempt(
     assert report.num_resumed == 3
 
 
-def test_hooks_are_told_what_they_miss_before_any_item(tmp_path: Path, job_of: Callable[..., ShardJob]) -> None:
+def test_hooks_are_told_what_they_miss_before_any_item(
+    tmp_path: Path, job_of: Callable[..., ShardJob]
+) -> None:
     def write_record(writers: Any, result: Any, state: Any, speaker: Any) -> None: ...
 
-    runner = runner_of(lambda idx: pytest.fail("an item was handled"), write_record=staticmethod(write_record))
+    runner = runner_of(
+        lambda idx: pytest.fail("an item was handled"), write_record=staticmethod(write_record)
+    )
     with pytest.raises(ConfigError, match="needs 'speaker', but the provider's env has nothing"):
         run_shard(job_of(runner, paths=RunPaths(tmp_path)), task_of(0))
 

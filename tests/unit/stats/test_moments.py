@@ -1,6 +1,7 @@
 """Moments: exact where sums of squares are not, and the same bits for the same order."""
 
 import time
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from statsprep.stats.moments import MAX, MEAN, MIN, Moments, as_row, combine, measure
 
 
-def combined(parts: list[NDArray[np.float64]]) -> Moments:
+def combined(parts: Sequence[NDArray[np.floating]]) -> Moments:
     return combine(np.array([len(part) for part in parts]), np.stack([measure(part) for part in parts]))
 
 

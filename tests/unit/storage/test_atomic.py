@@ -16,16 +16,21 @@ from statsprep.storage.atomic import open_atomic, open_private, write_bytes, wri
 
 def test_content_and_name_survive_odd_folders(weird_tmp_path: Path) -> None:
     write_text(weird_tmp_path / "ü x", "zwei\r\nZeilen\n")
-    assert (weird_tmp_path / "ü x").read_bytes() == "zwei\r\nZeilen\n".encode()
+    assert (weird_tmp_path / "ü x").read_bytes() == b"zwei\r\nZeilen\n"
     assert os.listdir(weird_tmp_path) == ["ü x"]
 
 
 def test_exception_while_writing_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "file"
     write_text(path, "old")
-    with pytest.raises(RuntimeError, match="half-way"), open_atomic(path) as stream:
-        stream.write("new")
-        raise RuntimeError("half-way")
+
+    def write_half() -> None:
+        with open_atomic(path) as stream:
+            stream.write("new")
+            raise RuntimeError("half-way")
+
+    with pytest.raises(RuntimeError, match="half-way"):
+        write_half()
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["file"]
 
@@ -76,9 +81,9 @@ def test_full_disk_is_a_storage_error_that_names_the_path(
 
 
 def test_a_really_full_device_is_a_storage_error() -> None:
-    with pytest.raises(StorageError, match=r"^/dev/full: cannot write \(No space left"):
-        with open_private(Path("/dev/full"), binary=True) as stream:
-            stream.write(b"x")
+    message = r"^/dev/full: cannot write \(No space left"
+    with pytest.raises(StorageError, match=message), open_private(Path("/dev/full"), binary=True) as stream:
+        stream.write(b"x")
 
 
 def test_other_errors_keep_their_type(tmp_path: Path) -> None:

@@ -161,8 +161,8 @@ def test_full_disk_is_a_storage_error_that_names_the_journal(
     def refuse(descriptor: int, content: bytes) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with monkeypatch.context() as patch, pytest.raises(StorageError, match=rf"{JOURNAL}: cannot write"):
-        patch.setattr(os, "write", refuse)
+    monkeypatch.setattr(os, "write", refuse)
+    with pytest.raises(StorageError, match=rf"{JOURNAL}: cannot write"):
         journal.append([make_entry(0)])
     journal.close()
     assert count_entries(tmp_path) == 0

@@ -37,5 +37,5 @@ def test_a_stats_dir_means_its_splits_train_first(tmp_path: Path) -> None:
 def test_a_path_without_a_run_says_what_was_seen(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="missing: does not exist; expected a run directory"):
         find_run_dirs(tmp_path / "missing")
-    with pytest.raises(ConfigError, match="holds no manifest.json, nor does a folder in it"):
+    with pytest.raises(ConfigError, match=r"holds no manifest\.json, nor does a folder in it"):
         find_run_dirs(tmp_path)

@@ -63,7 +63,8 @@ def test_other_dimensions_in_a_shard_name_the_utterance(tmp_path: Path) -> None:
 
 def test_merged_arrow_is_the_shards_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shapes, "_ROWS_PER_BATCH", 10)
-    parts, number = [], 0
+    parts: list[Path] = []
+    number = 0
     for length in (1, 25, 3, 4, 9, 2):
         path = tmp_path / f"{len(parts)}_shape"
         write_shapes(path, [(f"u{number + i}", number + i, (number + i,)) for i in range(length)])
@@ -98,7 +99,9 @@ def test_merging_keeps_one_batch_in_memory(tmp_path: Path, monkeypatch: pytest.M
 def test_shards_of_other_dimensions_are_refused(tmp_path: Path) -> None:
     write_shapes(tmp_path / "a_shape", [("a", 0, (1, 80))])
     write_shapes(tmp_path / "b_shape", [("b", 1, (1,))])
-    with pytest.raises(DataError, match=r"shards disagree on the number of dimensions \(dim0 after dim0, dim1\)"):
+    with pytest.raises(
+        DataError, match=r"shards disagree on the number of dimensions \(dim0 after dim0, dim1\)"
+    ):
         merge_arrow([tmp_path / "a_shape.arrow", tmp_path / "b_shape.arrow"], tmp_path / "m.arrow")
 
 

@@ -32,6 +32,7 @@ class StatsSpec:
         options: of the runner: categories, write_collected_feats, per_utterance_stats, stats.
         index: the run's index, there once the run has begun.
         token_list: file of the preprocessor's tokens, where it is made by the run.
+        where: what errors begin with, such as `conf/training.yaml: `.
     """
 
     dataset: dict[str, Any]
@@ -43,6 +44,7 @@ class StatsSpec:
     options: dict[str, Any]
     index: Path
     token_list: Path | None = None
+    where: str = ""
 
     @property
     def policy(self) -> TargetPolicy:
@@ -101,7 +103,9 @@ def build_env(spec: StatsSpec, params: Mapping[str, Any]) -> dict[str, Any]:
     dataset = build_split(spec)
     dataset.attach_index(spec.index)
     env = {"dataset": dataset, "options": spec.options, "model": None, "device": "cpu", **params}
-    env["collate_fn"] = instantiate(spec.collate_fn, where="dataloader.collate_fn", allow=spec.policy)
+    env["collate_fn"] = instantiate(
+        spec.collate_fn, where=f"{spec.where}dataloader.collate_fn", allow=spec.policy
+    )
     if spec.model is not None:
         import torch
 
@@ -119,25 +123,25 @@ def build_split(spec: StatsSpec) -> CombinedDataset:
     section = {"_target_": ORGANIZER, **spec.dataset}
     if spec.token_list is not None:
         section["preprocessor"] = {**section["preprocessor"], "token_list": str(spec.token_list)}
-    if locate(section["_target_"], spec.policy, where="dataset._target_") is DataOrganizer:
+    if locate(section["_target_"], spec.policy, where=f"{spec.where}dataset._target_") is DataOrganizer:
         # ESPnet3's templates write these two; our organizer takes built objects and its own spelling.
         section.pop("_recursive_", None)
         section["recipe_root"] = section.pop("recipe_dir", None) or str(spec.recipe_root)
         # The test sets are no concern of statistics, and their files may be elsewhere.
         section.pop("test", None)
-    organizer = instantiate(section, where="dataset", allow=spec.policy)
+    organizer = instantiate(section, where=f"{spec.where}dataset", allow=spec.policy)
     split = getattr(organizer, spec.split, None)
     if not isinstance(split, CombinedDataset):
         known = [name for name in ("train", "valid") if getattr(organizer, name, None) is not None]
         raise ConfigError(
-            f"dataset.{spec.split}: missing; expected a split with entries; the dataset has {listed(known) or 'none'}"
+            f"{spec.where}dataset.{spec.split}: missing; expected a split with entries; the dataset has {listed(known) or 'none'}"
             f"{nearest(spec.split, known)}"
         )
     split.set_training(False)
     return split
 
 
-def model_section(model: Mapping[str, Any]) -> dict[str, Any]:
+def model_section(model: Mapping[str, Any], where: str = "") -> dict[str, Any]:
     """The `model:` section with its `_target_`; without one it means the bundled feature model.
 
     Raises:
@@ -149,7 +153,7 @@ def model_section(model: Mapping[str, Any]) -> dict[str, Any]:
     for key in model:
         if key not in known:
             raise ConfigError(
-                f"model.{key}: the section has no _target_, and the bundled feature model has no {key!r}"
+                f"{where}model.{key}: the section has no _target_, and the bundled feature model has no {key!r}"
                 f"{nearest(key, known)}; expected {listed(known)}, or _target_: src.model.YourModel"
             )
     return {"_target_": FEATURE_MODEL, **model}
@@ -161,10 +165,10 @@ def build_model(spec: StatsSpec) -> Any:
     Raises:
         ConfigError: it has none.
     """
-    model = instantiate(spec.model, where="model", allow=spec.policy)
+    model = instantiate(spec.model, where=f"{spec.where}model", allow=spec.policy)
     if not callable(getattr(model, "collect_feats", None)):
         raise ConfigError(
-            f"model._target_: {type(model).__name__} has no collect_feats; expected a method "
+            f"{spec.where}model._target_: {type(model).__name__} has no collect_feats; expected a method "
             "collect_feats(**batch) that returns {key: tensor, key_lengths: tensor}; write it"
         )
     return model

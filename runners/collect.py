@@ -46,6 +46,7 @@ def collect_stats(
     overwrite: bool = False,
     retry_errors: bool = False,
     full_config: Any = None,
+    config_path: Path | None = None,
     **options: Any,
 ) -> RunReport:
     """Measure one split into `output_dir/<mode>`, or go on with what is there.
@@ -70,28 +71,31 @@ def collect_stats(
         overwrite: remove an earlier run's results first.
         retry_errors: measure those shards anew that hold failed utterances.
         full_config: what the manifest records as the run's configuration; by default the sections given.
+        config_path: the file that errors are to name.
         **options: of the `collect_stats:` section, such as `batch_size=1`, `on_error="skip"`, `stats="lengths"`.
 
     Raises:
         StatsprepError: as `BaseRunner.run`.
     """
-    where = Path("collect_stats")
-    section = validate_section(CollectStatsSection, options, where=where, key="collect_stats")
+    where = f"{config_path}: " if config_path is not None else ""
+    section = validate_section(
+        CollectStatsSection, options, where=config_path or Path("collect_stats"), key="collect_stats"
+    )
     if not output_dir:
-        raise ConfigError("stats_dir: missing; expected a folder for the results, such as exp/stats")
+        raise ConfigError(f"{where}stats_dir: missing; expected a folder for the results, such as exp/stats")
     if not isinstance(dataset_config, Mapping):
-        raise ConfigError("dataset: missing; expected a section with train and valid entries")
+        raise ConfigError(f"{where}dataset: missing; expected a section with train and valid entries")
     paths = RunPaths(Path(output_dir).absolute() / mode)
     check_run_dir(paths)
     wants_features = section.stats == "features"
     if wants_features and model_config is None:
         raise ConfigError(
-            "model: missing; expected a section such as {frontend: {n_mels: 80}}; for lengths alone set collect_stats.stats: lengths"
+            f"{where}model: missing; expected a section such as {{frontend: {{n_mels: 80}}}}; for lengths alone set collect_stats.stats: lengths"
         )
     collate = (plain_config(dataloader_config) or {}).get("collate_fn") or {"_target_": COLLATE}
     spec = StatsSpec(
         dataset=plain_config(dataset_config),
-        model=model_section(plain_config(model_config)) if wants_features else None,
+        model=model_section(plain_config(model_config), where) if wants_features else None,
         collate_fn=collate,
         split=mode,
         recipe_root=Path(recipe_root).absolute(),
@@ -100,9 +104,10 @@ def collect_stats(
             include={"stats", "batch_size", "categories", "write_collected_feats", "per_utterance_stats"}
         ),
         index=paths.index,
+        where=where,
     )
-    check_targets(spec.model, where="model", allow=spec.policy)
-    check_targets(spec.dataset, where="dataset", allow=spec.policy)
+    check_targets(spec.model, where=f"{where}model", allow=spec.policy)
+    check_targets(spec.dataset, where=f"{where}dataset", allow=spec.policy)
     tokens = _missing_tokens(spec)
     if tokens is not None:
         spec = dataclasses.replace(spec, token_list=paths.root / "token_list")
@@ -122,7 +127,10 @@ def collect_stats(
         )
         if executor is None and parallel_config is not None:
             parallel = validate_section(
-                ParallelSection, plain_config(parallel_config), where=where, key="parallel"
+                ParallelSection,
+                plain_config(parallel_config),
+                where=config_path or Path("collect_stats"),
+                key="parallel",
             )
             executor = stack.enter_context(make_executor(parallel.model_dump()))
         return runner.run(
@@ -156,7 +164,10 @@ def _missing_tokens(spec: StatsSpec) -> list[str] | None:
     node = spec.dataset.get("preprocessor")
     if not isinstance(node, dict) or "_target_" not in node or node.get("token_list") is not None:
         return None
-    if locate(node["_target_"], spec.policy, where="dataset.preprocessor._target_") is not TextPreprocessor:
+    if (
+        locate(node["_target_"], spec.policy, where=f"{spec.where}dataset.preprocessor._target_")
+        is not TextPreprocessor
+    ):
         return None
     bare = {key: value for key, value in spec.dataset.items() if key != "preprocessor"}
     train = build_split(dataclasses.replace(spec, dataset=bare, split="train"))

@@ -64,10 +64,10 @@ class CollectStatsRunner(BaseRunner):
         relevant: dict[str, Any] = {"dataset": dataset, "collect_stats": spec.options}
         targets = [type(self), type(self.provider), *_targets_in(dataset, spec)]
         if spec.model is not None:
-            model_class = locate(spec.model["_target_"], spec.policy, where="model._target_")
-            declared = getattr(model_class, "stats_config", None)
+            model_class = locate(spec.model["_target_"], spec.policy, where=f"{spec.where}model._target_")
             own = {key: value for key, value in spec.model.items() if key != "_target_"}
-            relevant["model"] = {"_target_": spec.model["_target_"], **(declared(own) if declared else own)}
+            declared = _declared(model_class, own, spec.where)
+            relevant["model"] = {"_target_": spec.model["_target_"], **declared}
             relevant["dataloader"] = {"collate_fn": spec.collate_fn}
             targets += [*_targets_in(spec.model, spec), *_targets_in(spec.collate_fn, spec)]
         relevant = without(relevant, self.provider.inputs.ignore)
@@ -154,6 +154,17 @@ class CollectStatsRunner(BaseRunner):
         for name in names_in(collected, "*.scp"):
             (out_dir / COLLECTED).mkdir(exist_ok=True)
             concatenate(collected, name, out_dir / COLLECTED / name)
+
+
+def _declared(model_class: Any, section: dict[str, Any], where: str) -> dict[str, Any]:
+    """What the model says its statistics depend on; the whole section where it says nothing."""
+    stats_config = getattr(model_class, "stats_config", None)
+    if stats_config is None:
+        return section
+    try:
+        return dict(stats_config(section))
+    except ConfigError as error:
+        raise ConfigError(f"{where}{error.message}", detail=error.detail) from error
 
 
 def _targets_in(node: Any, spec: StatsSpec) -> list[Any]:

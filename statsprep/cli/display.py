@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -60,9 +61,9 @@ def make_observer() -> Iterator[Observer]:
 
 def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """A table on standard output, its numbers to the right."""
-    table = Table(title=title, title_justify="left", title_style="bold")
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 2, 0, 0))
     for position, name in enumerate(header):
-        table.add_column(name, justify="left" if position == 0 else "right", overflow="fold")
+        table.add_column(name, justify="left" if position == 0 else "right", no_wrap=position == 0)
     for row in rows:
         table.add_row(*map(str, row))
     Console().print(table)
@@ -78,7 +79,7 @@ def show_reports(reports: Sequence[RunReport]) -> None:
              f"{counts.get('dropped', 0):,}", f"{counts.get('error', 0):,}", f"{report.num_skipped:,}",
              format_seconds(report.seconds)]
         )  # fmt: skip
-    print_table("results", ["run", "items", "ok", "dropped", "failed", "from before", "time"], rows)
+    print_table("results", ["run", "items", "ok", "dropped", "failed", "resumed", "time"], rows)
     for report in reports:
         if report.paths is None:
             continue

@@ -78,7 +78,10 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def _build_parser() -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="statsprep", description=_DESCRIPTION, formatter_class=RawDescriptionRichHelpFormatter
+        prog="statsprep",
+        description=_DESCRIPTION,
+        formatter_class=RawDescriptionRichHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"statsprep {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
@@ -89,6 +92,8 @@ def _build_parser() -> argparse.ArgumentParser:
             help=summary.rstrip("."),
             description=f"{summary}\n{rest}".rstrip(),
             formatter_class=RawDescriptionRichHelpFormatter,
+            # `--over` must not mean `--overwrite`.
+            allow_abbrev=False,
         )
         module.add_arguments(command)
         command.add_argument("--debug", action="store_true", help="log more, and show tracebacks of errors")

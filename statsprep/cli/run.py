@@ -128,7 +128,7 @@ def _collect(job: _Job, executor: Any, observer: Any) -> list[Any]:
         collect_stats(
             job.tree.get("model"), job.tree["dataset"], job.tree.get("dataloader"), split, job.tree["stats_dir"],
             recipe_root=job.recipe_root, allow_targets=job.allow, ignore=job.ignore, executor=executor, observer=observer,
-            full_config=job.tree, **job.run_options, **section.model_dump(exclude={"splits"}),
+            full_config=job.tree, config_path=job.path, **job.run_options, **section.model_dump(exclude={"splits"}),
         )
         for split in splits
     ]  # fmt: skip

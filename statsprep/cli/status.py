@@ -34,7 +34,7 @@ def execute(args: argparse.Namespace) -> int:
          f"{each.counts.get('dropped', 0):,}", f"{each.counts.get('error', 0):,}"]
         for each in found
     ]  # fmt: skip
-    print_table("status", ["run", "state", "items", "in attempts", "shards", "dropped", "failed"], rows)
+    print_table("status", ["run", "state", "items", "begun", "shards", "dropped", "failed"], rows)
     for each in found:
         name = shorten(Path(each.run_dir))
         if each.failures:

@@ -119,15 +119,13 @@ def _follow_import(node: ast.Import | ast.ImportFrom, module: ModuleType | None,
 def _recipe_module(name: str) -> ModuleType | None:
     """The imported recipe module of that name; one that a function imports later is imported now."""
     if name not in sys.modules:
+        # find_spec imports the parent, so that either may raise anything; where the user's code needs it, it shows itself.
         try:
             spec = importlib.util.find_spec(name)
-        except (ImportError, ValueError, AttributeError):
-            return None
-        if spec is None or not spec.origin or not _is_recipe_file(Path(spec.origin)):
-            return None
-        try:
+            if spec is None or not spec.origin or not _is_recipe_file(Path(spec.origin)):
+                return None
             importlib.import_module(name)
-        except Exception:  # a lazy import that fails shows itself where the user's code needs it
+        except Exception:
             return None
     module = sys.modules.get(name)
     return module if module is not None and _is_recipe(module) else None
@@ -143,9 +141,10 @@ def _is_recipe(module: ModuleType) -> bool:
 @cache
 def _is_recipe_file(path: Path) -> bool:
     resolved = path.resolve()
-    return resolved.suffix == ".py" and not any(
-        resolved.is_relative_to(folder) for folder in (*_FOREIGN_FOLDERS, *_OWN_FOLDERS)
-    )
+    # By name as well: packages of the system and of the user's home are on other paths than this environment's.
+    is_installed = not {"site-packages", "dist-packages"}.isdisjoint(resolved.parts)
+    is_foreign = any(resolved.is_relative_to(folder) for folder in (*_FOREIGN_FOLDERS, *_OWN_FOLDERS))
+    return resolved.suffix == ".py" and not is_installed and not is_foreign
 
 
 def _tree_of(module: ModuleType) -> ast.Module | None:

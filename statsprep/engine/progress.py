@@ -53,7 +53,9 @@ class Progress:
         return (self.num_items - self.num_done) / rate if rate else None
 
     def __str__(self) -> str:
-        parts = [f"{self.label}: {self.num_done:,}/{self.num_items:,}", f"{self.items_per_s:,.0f} items/s"]
+        parts = [f"{self.label}: {self.num_done:,}/{self.num_items:,}"]
+        if self.num_done > self._num_before:
+            parts.append(f"{self.items_per_s:,.0f} items/s")
         if self._audio_s:
             hours_per_s = self._audio_s / 3600 / max(time.monotonic() - self._began, 1e-3)
             parts.append(f"{hours_per_s:.2f} audio h/s")

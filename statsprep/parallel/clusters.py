@@ -5,6 +5,7 @@ import importlib.util
 import inspect
 import logging
 import math
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -51,7 +52,12 @@ def open_client(parallel: Mapping[str, Any]) -> Iterator[Any]:
 
     workers = parallel.get("n_workers", 1)
     options = dict(parallel.get("options") or {})
-    with dask.config.set(_SETTINGS), main_module_hidden(), contextlib.ExitStack() as stack:
+    with (
+        dask.config.set(_SETTINGS),
+        _environment_kept(),
+        main_module_hidden(),
+        contextlib.ExitStack() as stack,
+    ):
         cluster = stack.enter_context(_local_cluster(workers, options))
         client = stack.enter_context(_client(cluster))
         try:
@@ -68,6 +74,23 @@ def open_client(parallel: Mapping[str, Any]) -> Iterator[Any]:
             cluster.dashboard_link if has_pages else "off (no bokeh)",
         )
         yield client
+
+
+@contextlib.contextmanager
+def _environment_kept() -> Iterator[None]:
+    """What nannies set for their workers does not stay in this process, where they write it first."""
+    import dask
+
+    names = {"PYTHONHASHSEED", "__DASK_PARENT_PID", *dask.config.get("distributed.nanny.pre-spawn-environ")}
+    before = {name: os.environ.get(name) for name in names}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 @contextlib.contextmanager

@@ -147,7 +147,8 @@ def statsprep_in() -> Iterator[Callable[[Path], StatsprepCommand]]:
 
 
 # A runner with everything that a killed run could spoil: rows, dropped and failing items, a file of its own, a merge.
-# MEASURED names a log that says which item was handled by which process; PAUSE_S makes each item slow, MERGE_PAUSE_S the merge.
+# MEASURED names a log that says which item was handled by which process; PAUSE_S makes each item slow, MERGE_PAUSE_S
+# the merge.
 _CHEAP_RECIPE = """\
 import os
 import time
@@ -316,7 +317,7 @@ def asterisk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def mount_tmpfs() -> Iterator[Callable[[Path, str], Callable[[str], None]]]:
-    """Mounts a small disk on a folder; returns a function that mounts it again with other options, such as `size=8m`."""
+    """Mounts a small disk on a folder; returns a function that changes its options, such as `size=8m`."""
     mounted: list[Path] = []
 
     def mount(folder: Path, options: str) -> Callable[[str], None]:
@@ -326,7 +327,9 @@ def mount_tmpfs() -> Iterator[Callable[[Path, str], Callable[[str], None]]]:
             reason = f"no small disk can be mounted here: {done.stderr.strip()}"
             pytest.fail(f"{reason}, and CI must not skip it") if os.environ.get("CI") else pytest.skip(reason)
         mounted.append(folder)
-        return lambda again: subprocess.run(["mount", "-o", f"remount,{again}", str(folder)], check=True) and None
+        return lambda again: (
+            subprocess.run(["mount", "-o", f"remount,{again}", str(folder)], check=True) and None
+        )
 
     yield mount
     for folder in mounted:

@@ -74,7 +74,9 @@ def test_skip_records_three_and_measures_the_rest(
         assert f"{utt_id}: {kind}: " in seen.out
     assert len((found.root / "feats_shape").read_text(encoding="utf-8").splitlines()) == NUM_UTTERANCES - 3
     assert np.load(found.root / "feats_stats.npz")["count"] == 10 * (NUM_UTTERANCES - 3)
-    assert json.loads(statsprep("status", "exp", "--json").out)[0]["failures"] == dict.fromkeys(BAD.values(), 1)
+    assert json.loads(statsprep("status", "exp", "--json").out)[0]["failures"] == dict.fromkeys(
+        BAD.values(), 1
+    )
 
 
 def test_more_than_max_errors_is_an_error_and_the_rest_is_kept(

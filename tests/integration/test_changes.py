@@ -62,7 +62,9 @@ def test_another_feature_size_is_refused(measured: Path, statsprep: StatsprepCom
     statsprep("verify", stats_dir)
 
 
-def test_another_text_in_the_manifest_is_refused(corpus: Path, statsprep: StatsprepCommand, tmp_path: Path) -> None:
+def test_another_text_in_the_manifest_is_refused(
+    corpus: Path, statsprep: StatsprepCommand, tmp_path: Path
+) -> None:
     """Any change of a manifest row is a change of the data, which `--accept` does not cover."""
     edit_line(tmp_path / "data/train.jsonl", 20, lambda row: row | {"speaker": "emma"})
     seen = statsprep("run", corpus, *IN_PROCESS, "--accept", "data", code=2)
@@ -71,7 +73,9 @@ def test_another_text_in_the_manifest_is_refused(corpus: Path, statsprep: Statsp
     assert "--accept" not in seen.errors[0]
 
 
-def test_overwrite_measures_what_has_changed(corpus: Path, statsprep: StatsprepCommand, tmp_path: Path) -> None:
+def test_overwrite_measures_what_has_changed(
+    corpus: Path, statsprep: StatsprepCommand, tmp_path: Path
+) -> None:
     """After a refusal, --overwrite gives the same bytes as a run into an empty folder."""
     statsprep("run", corpus, *IN_PROCESS, "model.frontend.n_mels=40", "--overwrite")
     statsprep("run", corpus, *IN_PROCESS, "model.frontend.n_mels=40", "stats_dir=fresh")
@@ -101,7 +105,9 @@ def test_what_results_do_not_depend_on_resumes(
     assert num_from_before(statsprep("run", measured, *words)) == [54, 6]
 
 
-def test_another_valid_set_leaves_train_alone(corpus: Path, statsprep: StatsprepCommand, tmp_path: Path) -> None:
+def test_another_valid_set_leaves_train_alone(
+    corpus: Path, statsprep: StatsprepCommand, tmp_path: Path
+) -> None:
     """A split depends on its own data only."""
     edit_line(tmp_path / "data/valid.jsonl", 2, lambda row: row | {"speaker": "emma"})
     assert num_from_before(statsprep("run", corpus, *IN_PROCESS, "--splits", "train")) == [54]
@@ -156,7 +162,10 @@ def test_changed_code_of_the_runner_is_refused(
     ("old", "new"),
     [
         ("            return None\n", "            return None  # dropped\n\n\n"),
-        ("    def forward(idx, *, dataset, factor=1):\n", '    def forward(idx, *, dataset, factor=1):\n        """Doc."""\n'),
+        (
+            "    def forward(idx, *, dataset, factor=1):\n",
+            '    def forward(idx, *, dataset, factor=1):\n        """Doc."""\n',
+        ),
         ("import time\n", "import time\n\nUNUSED = 3\n"),
     ],
     ids=["comment", "docstring", "unused_name"],
@@ -172,7 +181,8 @@ def test_code_that_does_the_same_resumes(
 def test_changed_params_are_refused(half_done: Path, statsprep: StatsprepCommand) -> None:
     """What the provider hands to `forward` is part of what results depend on."""
     check_refused(
-        statsprep("run", half_done, "provider.params={factor: 2}", code=2), "provider.params.factor: absent -> 2"
+        statsprep("run", half_done, "provider.params={factor: 2}", code=2),
+        "provider.params.factor: absent -> 2",
     )
 
 

@@ -56,7 +56,14 @@ def test_inspect_shows_lengths_and_statistics(demo: tuple[Path, Finished]) -> No
     """Totals, the shortest and longest by id, and the range of the features."""
     seen = command_in(demo)("inspect", "demo/exp/stats/train")
     assert "72 utterances" in seen.out
-    for word in ("feats: 70 utterances", "each of 80", "shortest: ", "longest: ", "feats statistics: ", "by kind: "):
+    for word in (
+        "feats: 70 utterances",
+        "each of 80",
+        "shortest: ",
+        "longest: ",
+        "feats statistics: ",
+        "by kind: ",
+    ):
         assert word in seen.out
 
 
@@ -74,5 +81,7 @@ def test_merge_writes_lost_files_again(demo: tuple[Path, Finished]) -> None:
 
 def test_flags_may_be_written_with_dashes(demo: tuple[Path, Finished]) -> None:
     """--retry-errors and --retry_errors are one flag."""
-    seen = command_in(demo)("run", "demo/statsprep.yaml", "--retry-errors", "--parallel", "none", "--splits=train")
+    seen = command_in(demo)(
+        "run", "demo/statsprep.yaml", "--retry-errors", "--parallel", "none", "--splits=train"
+    )
     assert "failed utterances are tried again" in seen.err

@@ -12,8 +12,8 @@ from tests.integration.conftest import RunDir, StatsprepCommand
 
 NUM_RECORDINGS = 40
 
-# A provider with (cfg, *, params=None) and its own worker setup, a runner with a cleaner that drops utterances, a script
-# without `if __name__ == "__main__"`, called in process and, after set_parallel, on workers.
+# A provider with (cfg, *, params=None) and its own worker setup, a runner with a cleaner that drops utterances, a
+# script without `if __name__ == "__main__"`, called in process and, after set_parallel, on workers.
 _SCRIPT = """\
 import json
 import sys
@@ -27,7 +27,7 @@ from omegaconf import DictConfig, OmegaConf
 def load_recordings(dataset_cfg):
     random = np.random.default_rng(dataset_cfg.seed)
     return [
-        {{"utt_id": f"rec{{number:02d}}", "signal": random.standard_normal(int(random.integers(10, 400))), "rate": 8000}}
+        {{"utt_id": f"rec{{number:02d}}", "signal": random.standard_normal(int(random.integers(10, 400)))}}
         for number in range(dataset_cfg.num_recordings)
     ]
 
@@ -217,8 +217,10 @@ def test_later_layers_of_the_training_yaml_do_not_matter(
 def test_prepared_data_goes_into_files_shard_by_shard(
     tmp_path: Path, recipe: Callable[..., Path], statsprep: StatsprepCommand
 ) -> None:
-    """With output_dir the same pair writes results.jsonl and dropped.jsonl, keyed by the utt_id that `forward` returns."""
-    code = _SCRIPT.format(imports=_IMPORTS["short"], worker_setup="make_worker_setup_fn").partition("\ncfg = ")[0]
+    """With output_dir the same pair writes results.jsonl and dropped.jsonl, keyed by the utt_id in each result."""
+    code = _SCRIPT.format(imports=_IMPORTS["short"], worker_setup="make_worker_setup_fn").partition(
+        "\ncfg = "
+    )[0]
     config = """\
 stats_dir: exp/data
 dataset: {seed: 3, num_recordings: 40}

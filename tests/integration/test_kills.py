@@ -136,8 +136,8 @@ def test_collect_stats_killed(tmp_path: Path, statsprep: StatsprepCommand) -> No
         assert RunDir(tmp_path / "exp" / split).twice() == []
 
 
-# Forks a child per step, so that nothing is imported anew: it is killed before its n-th change of the disk, and a second
-# child finishes the run.
+# Forks a child per step, so that nothing is imported anew: it is killed before its n-th change of the disk, and a
+# second child finishes the run.
 _SWEEP = """\
 import itertools, json, os, shutil, signal, sys
 from pathlib import Path

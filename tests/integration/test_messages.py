@@ -1,5 +1,5 @@
-"""Mistakes of every kind end with one line that says where, what was seen, what was expected and what to do, and with the
-right exit code; never with a traceback."""
+"""Mistakes of every kind end with one line that says where, what was seen, what was expected and what to do, and with
+the right exit code; never with a traceback."""
 
 import json
 import os
@@ -101,41 +101,64 @@ MISTAKES = {
     # The configuration.
     "missing_config": Mistake(("nowhere.yaml: no such file", "check the path"), ("run", "nowhere.yaml")),
     "no_config": Mistake(
-        ("no configuration", "statsprep run conf/training.yaml"), spoil=lambda f: (f / "statsprep.yaml").unlink()
+        ("no configuration", "statsprep run conf/training.yaml"),
+        spoil=lambda f: (f / "statsprep.yaml").unlink(),
     ),
     "config_is_a_folder": Mistake(("exp", "folder"), ("run", "exp"), spoil=lambda f: (f / "exp").mkdir()),
-    "broken_yaml": Mistake(("statsprep.yaml:5:3", "expected ',' or ']'"), spoil=yaml("train: [{", "train: [[{")),
+    "broken_yaml": Mistake(
+        ("statsprep.yaml:5:3", "expected ',' or ']'"), spoil=yaml("train: [{", "train: [[{")
+    ),
     "tab_in_yaml": Mistake(("statsprep.yaml:5", "tab"), spoil=yaml("  valid:", "\tvalid:")),
-    "repeated_key": Mistake(("statsprep.yaml:9:1", "'stats_dir' is given twice"), spoil=yaml("collect_stats", "stats_dir: x\ncollect_stats")),
-    "unknown_top_key": Mistake(("'collect_stat'", "did you mean 'collect_stats'?"), ("run", "collect_stat={stats: lengths}")),
+    "repeated_key": Mistake(
+        ("statsprep.yaml:9:1", "'stats_dir' is given twice"),
+        spoil=yaml("collect_stats", "stats_dir: x\ncollect_stats"),
+    ),
+    "unknown_top_key": Mistake(
+        ("'collect_stat'", "did you mean 'collect_stats'?"), ("run", "collect_stat={stats: lengths}")
+    ),
     "unknown_key": Mistake(
-        ("collect_stats: unknown key 'batchsize'", "did you mean 'batch_size'?"), ("run", "collect_stats.batchsize=3")
+        ("collect_stats: unknown key 'batchsize'", "did you mean 'batch_size'?"),
+        ("run", "collect_stats.batchsize=3"),
     ),
     "wrong_type": Mistake(
-        ("collect_stats.batch_size: 'many' is not valid", "expected an integer"), ("run", "collect_stats.batch_size=many")
+        ("collect_stats.batch_size: 'many' is not valid", "expected an integer"),
+        ("run", "collect_stats.batch_size=many"),
     ),
-    "out_of_range": Mistake(("parallel.n_workers: 0 is not valid", "at least 1"), ("run", "parallel={env: local, n_workers: 0}")),
-    "unknown_choice": Mistake(("parallel.env: 'slrm'", "did you mean 'slurm'?"), ("run", "parallel.env=slrm")),
-    "env_of_another_version": Mistake(("parallel.env", "'slurm'", "expected one of"), ("run", "parallel.env=slurm")),
+    "out_of_range": Mistake(
+        ("parallel.n_workers: 0 is not valid", "at least 1"), ("run", "parallel={env: local, n_workers: 0}")
+    ),
+    "unknown_choice": Mistake(
+        ("parallel.env: 'slrm'", "did you mean 'slurm'?"), ("run", "parallel.env=slrm")
+    ),
+    "env_of_another_version": Mistake(
+        ("parallel.env", "'slurm'", "expected one of"), ("run", "parallel.env=slurm")
+    ),
     "unknown_cluster_option": Mistake(
         ("parallel.options.memory_limt: unknown", "did you mean 'memory_limit'?", "LocalCluster"),
         ("run", "parallel={env: local, options: {memory_limt: 1GB}}"),
     ),
     "bad_reference": Mistake(("stats_dir", "no_such_key"), ("run", "stats_dir=${no_such_key}/stats")),
-    "missing_stats_dir": Mistake(("stats_dir: missing", "expected a line such as"), spoil=yaml("stats_dir: exp", "seed: 1")),
+    "missing_stats_dir": Mistake(
+        ("stats_dir: missing", "expected a line such as"), spoil=yaml("stats_dir: exp", "seed: 1")
+    ),
     "missing_dataset": Mistake(("dataset: missing", "expected a line such as"), ("run", "dataset=null")),
-    "missing_model": Mistake(("model: missing", "stats: lengths"), ("run", "model=null", "collect_stats.stats=features")),
+    "missing_model": Mistake(
+        ("model: missing", "stats: lengths"), ("run", "model=null", "collect_stats.stats=features")
+    ),
     "missing_target": Mistake(
         ("dataset.preprocessor: ", "_target_"), ("run", "dataset.preprocessor={token_type: char}")
     ),
     "unknown_model_key": Mistake(
-        ("model.frontent", "did you mean 'frontend'?"), ("run", "model={frontent: {}}", "collect_stats.stats=features")
+        ("model.frontent", "did you mean 'frontend'?"),
+        ("run", "model={frontent: {}}", "collect_stats.stats=features"),
     ),
     "unknown_frontend_key": Mistake(
-        ("frontend.nmels", "did you mean 'n_mels'?"), ("run", "model.frontend={nmels: 80}", "collect_stats.stats=features")
+        ("frontend.nmels", "did you mean 'n_mels'?"),
+        ("run", "model.frontend={nmels: 80}", "collect_stats.stats=features"),
     ),
     "frontend_out_of_range": Mistake(
-        ("frontend.n_mels", "expected an integer"), ("run", "model.frontend.n_mels=0", "collect_stats.stats=features")
+        ("frontend.n_mels", "expected an integer"),
+        ("run", "model.frontend.n_mels=0", "collect_stats.stats=features"),
     ),
     "foreign_target": Mistake(
         ("dataset.preprocessor._target_", "'subprocess.run' is not allowed", "--allow_target subprocess"),
@@ -154,45 +177,75 @@ MISTAKES = {
         ("run", "dataset.preprocessor={_target_: statsprep.data.tokens.TextPreprocessor, token_typ: char}"),
     ),
     "unknown_entry_key": Mistake(
-        ("dataset.train.0.sample_rate", "did you mean 'sample_rate_hz'?"), ("run", "dataset.train.0.sample_rate=8000")
+        ("dataset.train.0.sample_rate", "did you mean 'sample_rate_hz'?"),
+        ("run", "dataset.train.0.sample_rate=8000"),
     ),
     "missing_manifest": Mistake(
-        ("manifest train.jsonl does not exist", "correct the path"), spoil=lambda f: (f / "train.jsonl").unlink()
+        ("manifest train.jsonl does not exist", "correct the path"),
+        spoil=lambda f: (f / "train.jsonl").unlink(),
     ),
     "manifest_is_a_folder": Mistake(
         ("manifest train.jsonl is a folder", "expected a JSONL file"),
         spoil=lambda f: ((f / "train.jsonl").unlink(), (f / "train.jsonl").mkdir()),
     ),
-    "file_for_run_dir": Mistake(("exp/train: is a file", "choose another stats_dir"), spoil=lambda f: ((f / "exp").mkdir(), (f / "exp/train").touch())),
+    "file_for_run_dir": Mistake(
+        ("exp/train: is a file", "choose another stats_dir"),
+        spoil=lambda f: ((f / "exp").mkdir(), (f / "exp/train").touch()),
+    ),
     "file_for_stats_dir": Mistake(("exp: is a file", "choose another stats_dir"), spoil=file("exp", "")),
-    "shard_size_zero": Mistake(("collect_stats.shard_size: 0", "at least 1"), ("run", "collect_stats.shard_size=0")),
-    "share_above_all": Mistake(("max_errors: '120%'", "such as 1%"), ("run", "collect_stats.max_errors=120%")),
+    "shard_size_zero": Mistake(
+        ("collect_stats.shard_size: 0", "at least 1"), ("run", "collect_stats.shard_size=0")
+    ),
+    "share_above_all": Mistake(
+        ("max_errors: '120%'", "such as 1%"), ("run", "collect_stats.max_errors=120%")
+    ),
     # The data.
-    "empty_manifest": Mistake(("train.jsonl: has no rows", "expected one JSON object a line"), code=3, spoil=file("train.jsonl", "")),
+    "empty_manifest": Mistake(
+        ("train.jsonl: has no rows", "expected one JSON object a line"), code=3, spoil=file("train.jsonl", "")
+    ),
     "blank_manifest": Mistake(("train.jsonl: has no rows",), code=3, spoil=file("train.jsonl", "\n \n")),
-    "malformed_line": Mistake(("train.jsonl:7: not JSON at column", "expected one object a line"), code=3, spoil=line(7, '{"utt_id": "u6"')),
-    "line_of_another_type": Mistake(("train.jsonl:7: holds [1]", "expected an object"), code=3, spoil=line(7, "[1]")),
+    "malformed_line": Mistake(
+        ("train.jsonl:7: not JSON at column", "expected one object a line"),
+        code=3,
+        spoil=line(7, '{"utt_id": "u6"'),
+    ),
+    "line_of_another_type": Mistake(
+        ("train.jsonl:7: holds [1]", "expected an object"), code=3, spoil=line(7, "[1]")
+    ),
     "no_utf8": Mistake(
-        ("train.jsonl:1: ", "no UTF-8", "save the manifest as UTF-8"), code=3,
+        ("train.jsonl:1: ", "no UTF-8", "save the manifest as UTF-8"),
+        code=3,
         spoil=lambda f: (f / "train.jsonl").write_bytes(b'{"utt_id": "\xe9", "audio": "a.wav"}\n'),
     ),
-    "tab_in_id": Mistake(("train.jsonl:3: utt_id 'a\\tb'", "white space", "replace it"), code=3, spoil=row(3, utt_id="a\tb")),
-    "space_in_id": Mistake(("train.jsonl:3: utt_id 'a b'", "white space", "replace it"), code=3, spoil=row(3, utt_id="a b")),
-    "newline_in_id": Mistake(("train.jsonl:3: utt_id 'a\\nb'", "white space"), code=3, spoil=row(3, utt_id="a\nb")),
+    "tab_in_id": Mistake(
+        ("train.jsonl:3: utt_id 'a\\tb'", "white space", "replace it"), code=3, spoil=row(3, utt_id="a\tb")
+    ),
+    "space_in_id": Mistake(
+        ("train.jsonl:3: utt_id 'a b'", "white space", "replace it"), code=3, spoil=row(3, utt_id="a b")
+    ),
+    "newline_in_id": Mistake(
+        ("train.jsonl:3: utt_id 'a\\nb'", "white space"), code=3, spoil=row(3, utt_id="a\nb")
+    ),
     "empty_id": Mistake(("train.jsonl:3: utt_id is empty",), code=3, spoil=row(3, utt_id="")),
-    "number_as_id": Mistake(("train.jsonl:3: utt_id is 17", "expected a string"), code=3, spoil=row(3, utt_id=17)),
+    "number_as_id": Mistake(
+        ("train.jsonl:3: utt_id is 17", "expected a string"), code=3, spoil=row(3, utt_id=17)
+    ),
     "no_id": Mistake(("train.jsonl:3: has no utt_id", "add one"), code=3, spoil=row(3, utt_id=None)),
     "no_audio": Mistake(("train.jsonl:3: has neither audio nor text",), code=3, spoil=row(3, audio=None)),
     "repeated_id": Mistake(
         ("train.jsonl:9: utterance 'u2' appears twice (first at train.jsonl:3)", "remove one or rename it"),
-        code=3, spoil=row(9, utt_id="u2"),
+        code=3,
+        spoil=row(9, utt_id="u2"),
     ),
     "repeated_id_in_two_manifests": Mistake(
         ("valid.jsonl:1: utterance 'u0' appears twice (first at train.jsonl:1)", "(+19 more)"),
-        ("run", "dataset.train=[{manifest: train.jsonl}, {manifest: valid.jsonl}]"), code=3,
+        ("run", "dataset.train=[{manifest: train.jsonl}, {manifest: valid.jsonl}]"),
+        code=3,
     ),
-    "negative_start": Mistake(("train.jsonl:3: start_s is -1", "at least 0"), code=3, spoil=row(3, start_s=-1)),
-}  # fmt: skip
+    "negative_start": Mistake(
+        ("train.jsonl:3: start_s is -1", "at least 0"), code=3, spoil=row(3, start_s=-1)
+    ),
+}
 
 
 @pytest.mark.parametrize("name", MISTAKES)
@@ -225,7 +278,9 @@ def test_foreign_line_ends_are_accepted(
     path = corpus / "train.jsonl"
     path.write_bytes(encode(path.read_text(encoding="utf-8")))
     statsprep("run", "--splits", "train")
-    assert (corpus / "exp/train/speech_shape").read_bytes() == (corpus / "exp/valid/speech_shape").read_bytes()
+    assert (corpus / "exp/train/speech_shape").read_bytes() == (
+        corpus / "exp/valid/speech_shape"
+    ).read_bytes()
 
 
 def test_missing_audio_is_a_record(corpus: Path, statsprep: StatsprepCommand) -> None:

@@ -38,7 +38,13 @@ def test_every_mode_writes_the_same_bytes(number: int, measured: dict[int, Path]
     for split in SPLITS:
         merged = RunDir(measured[number] / split).merged()
         assert merged == RunDir(measured[0] / split).merged()
-        assert {"feats_shape", "feats_stats.npz", "utt2category", "errors.jsonl", "merged.json"} <= merged.keys()
+        assert {
+            "feats_shape",
+            "feats_stats.npz",
+            "utt2category",
+            "errors.jsonl",
+            "merged.json",
+        } <= merged.keys()
 
 
 @pytest.mark.corpus

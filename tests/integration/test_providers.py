@@ -49,7 +49,8 @@ def test_provider_that_fails_on_the_second_worker_ends_the_run(
     seen = statsprep("run", config, *TWO_WORKERS, code=4)
     assert seen.seconds < 20
     assert seen.errors == [
-        "error: the provider could not build its env: RuntimeError: the second licence is in use; mend the provider or its config"
+        "error: the provider could not build its env: RuntimeError: the second licence is in use; "
+        "mend the provider or its config"
     ]
     assert 'raise RuntimeError("the second licence is in use")' in seen.err
 
@@ -68,7 +69,7 @@ def test_provider_that_fails_in_process_says_the_same(
 def test_provider_that_takes_twenty_seconds_works(
     tmp_path: Path, recipe: Callable[..., Path], statsprep: StatsprepCommand
 ) -> None:
-    """No worker is taken for dead while it builds, and each builds once: code that holds the interpreter's lock as well."""
+    """No worker is taken for dead while it builds, even in code that holds the interpreter's lock; each builds once."""
     config = recipe(
         _SQUARE
         + """\
@@ -120,10 +121,16 @@ def test_object_that_cannot_travel_is_an_error_with_the_fix(
     ids=["set", "set_on_a_worker", "array", "nan"],
 )
 def test_result_that_is_no_json_is_an_error_with_the_fix(
-    result: str, kind: str, parallel: tuple[str, ...], recipe: Callable[..., Path], statsprep: StatsprepCommand
+    result: str,
+    kind: str,
+    parallel: tuple[str, ...],
+    recipe: Callable[..., Path],
+    statsprep: StatsprepCommand,
 ) -> None:
     """Named with index and type, and never counted as a bad utterance: the next one would be the same."""
-    code = _SQUARE.replace("return idx * idx", f"return {result} if idx == 25 else idx") + "        return {}\n"
+    code = (
+        _SQUARE.replace("return idx * idx", f"return {result} if idx == 25 else idx") + "        return {}\n"
+    )
     config = recipe(f"import numpy as np\n{code}", _CONFIG)
     seen = statsprep("run", config, "runner.on_error=skip", *parallel, code=2)
     assert len(seen.errors) == 1

@@ -43,7 +43,8 @@ def test_sample_holds_audio_and_the_rows_keys(path: Path) -> None:
 
 def test_start_and_duration_read_a_part_and_leave_the_sample(path: Path) -> None:
     dataset = ManifestDataset(path)
-    assert set(dataset[1]) == {"utt_id", "speech"}
+    assert set(dataset[1]) == {"utt_id", "speech", "duration_s"}
+    assert dataset[1]["duration_s"] == 0.5
     np.testing.assert_array_equal(dataset[1]["speech"], dataset[0]["speech"][2000:6000])
     assert dataset.num_samples(1) == 4000
 

@@ -98,10 +98,20 @@ def test_parts_are_named_by_class_and_module(hash_of: HashOf) -> None:
         ("class Runner(Base):\n", 'class Runner(Base):\n    """Measures."""\n\n'),
         ("N_WORKERS = 4", "N_WORKERS = 64"),
         ("    main()\n", "    print('start')\n    main()\n"),
+        ("    main()\n", "    SCALE = 7\n    main()\n"),
         ("    print(N_WORKERS)", "    print('workers', N_WORKERS)"),
         ("import numpy as np\n", "import json\nimport numpy as np\n"),
     ],
-    ids=["layout", "docstring", "class docstring", "workers", "main guard", "main", "unused import"],
+    ids=[
+        "layout",
+        "docstring",
+        "class docstring",
+        "workers",
+        "main guard",
+        "names of the main guard",
+        "main",
+        "unused import",
+    ],
 )
 def test_what_changes_no_result_keeps_the_hash(old: str, new: str, hash_of: HashOf) -> None:
     assert old in RUNNER

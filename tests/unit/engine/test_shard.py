@@ -313,30 +313,28 @@ def test_a_shard_on_disk_holds_results_dropped_failed_and_the_runners_own_files(
 
 
 @pytest.mark.parametrize("num_finished", range(6))
-@pytest.mark.parametrize("batch_size", [None, 2])
+@pytest.mark.parametrize(
+    "options", [{}, {"batch_size": 2}, {"block_size": 3}], ids=["singly", "batch", "block"]
+)
 def test_an_attempt_killed_after_any_item_is_taken_over_to_the_same_bytes(
     num_finished: int,
-    batch_size: int | None,
+    options: dict[str, int],
     tmp_path: Path,
     calls: list[Any],
     job_of: Callable[..., ShardJob],
 ) -> None:
-    runner = Writing if batch_size is None else Batched
+    runner = Batched if options else Writing
     whole, resumed = RunPaths(tmp_path / "whole"), RunPaths(tmp_path / "resumed")
-    run_shard(job_of(runner, {"calls": []}, paths=whole, batch_size=batch_size), task_of(*INDICES))
-    job = job_of(runner, {"calls": calls}, paths=resumed, batch_size=batch_size)
+    run_shard(job_of(runner, {"calls": []}, paths=whole, **options), task_of(*INDICES))
     interrupted = Attempt(resumed, task_of(*INDICES).shard, "f1")
     journal = JournalWriter(interrupted.folder)
-    loop = ItemLoop(job, task_of(*INDICES), {"calls": []})
-    entries = [entry for entries in loop.run(0) for entry in entries]
-    for entry in entries[:num_finished]:
-        journal.append([entry])
+    loop = ItemLoop(job_of(runner, {"calls": []}, **options), task_of(*INDICES), {"calls": []})
+    journal.append([entry for entries in loop.run(0) for entry in entries][:num_finished])
     journal.close()
-    report = run_shard(job, task_of(*INDICES))
-    num_taken = num_finished
-    if batch_size and num_finished < len(INDICES):
-        num_taken -= num_finished % batch_size  # whole batches only
-    assert report.num_resumed == num_taken
+    report = run_shard(job_of(runner, {"calls": calls}, paths=resumed, **options), task_of(*INDICES))
+    is_cut = num_finished < len(INDICES)
+    num_taken = num_finished - num_finished % options.get("batch_size", 1) if is_cut else num_finished
+    assert report.num_resumed == num_taken, "of batches only whole ones"
     handled = [index for call in calls if call[0] == "forward" for index in np.atleast_1d(call[1])]
     assert list(dict.fromkeys(handled)) == list(INDICES[num_taken:])
     assert [call[1] for call in calls if call[0] == "write"] == ["1", "2", "5"]
@@ -350,6 +348,24 @@ class Batched(Writing):
     @staticmethod
     def forward(idx: list[int], calls: list[Any]) -> list[Any]:  # type: ignore[override]
         return [Writing.forward(each, calls) for each in idx]
+
+
+def test_after_a_killed_attempt_blocks_are_no_more(tmp_path: Path, job_of: Callable[..., ShardJob]) -> None:
+    """Whatever killed a block of items kills only the one that it is in next time, and the others are saved."""
+    sizes = []
+
+    def forward(indices: list[int]) -> list[int]:
+        sizes.append(len(indices))
+        if 3 in indices and len(sizes) < 5:
+            raise KeyboardInterrupt
+        return indices
+
+    job = job_of(forward, paths=RunPaths(tmp_path), block_size=2)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            run_shard(job, task_of(0, 1, 2, 3, 4))
+    assert sizes == [2, 2, 1, 1]
+    assert run_shard(job, task_of(0, 1, 2, 3, 4)).num_resumed == 3
 
 
 def test_a_shard_that_another_process_committed_meanwhile_is_taken_as_it_is(

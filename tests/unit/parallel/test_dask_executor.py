@@ -30,15 +30,15 @@ class Provider(EnvironmentProvider):
 
 
 class Measure(BaseRunner):
-    """Dies at `deadly`, for ever or while the file `once` is there; notes what it handles in `log`."""
+    """Dies at each of `deadly`, for ever, or once each with a folder `once`; notes what it handles in `log`."""
 
     @staticmethod
     def forward(
-        idx: int, log: str = os.devnull, deadly: int | None = None, once: str | None = None, bad: int = -1
+        idx: int, log: str = os.devnull, deadly: Sequence[int] = (), once: str | None = None, bad: int = -1
     ) -> Any:
-        if idx == deadly and (once is None or os.path.exists(once)):
+        if idx in deadly and (once is None or not os.path.exists(f"{once}/{idx}")):
             if once is not None:
-                os.unlink(once)
+                os.mkdir(f"{once}/{idx}")
             os.kill(os.getpid(), signal.SIGKILL)
         with open(log, "a") as stream:
             stream.write(f"{idx}\n")
@@ -158,20 +158,23 @@ def test_a_provider_that_fails_on_a_worker_ends_the_run_at_once_with_its_traceba
     assert time.monotonic() - began < 20
 
 
-def test_a_worker_killed_mid_shard_loses_no_finished_item(tmp_path: Path) -> None:
+def test_workers_killed_mid_shard_lose_no_finished_item(tmp_path: Path) -> None:
+    """More often than a shard is tried without progress: each death came one item later."""
     log, once = tmp_path / "log", tmp_path / "once"
-    once.touch()
+    once.mkdir()
     make(tmp_path / "undisturbed").run(range(60))
     with DaskExecutor(TWO) as executor:
-        make(tmp_path / "killed", log=str(log), deadly=27, once=str(once)).run(range(60), executor=executor)
-    assert not once.exists()
+        make(tmp_path / "killed", log=str(log), deadly=[22, 24, 25, 27], once=str(once)).run(
+            range(60), executor=executor
+        )
+    assert len(list(once.iterdir())) == 4
     assert merged(tmp_path / "killed") == merged(tmp_path / "undisturbed")
     assert handled(log) == list(range(60)), "each item once"
 
 
 def test_an_item_that_kills_three_workers_is_given_up_and_named(tmp_path: Path) -> None:
     with DaskExecutor(TWO) as executor, pytest.raises(WorkerError) as caught:
-        make(tmp_path, deadly=13).run(range(60), executor=executor)
+        make(tmp_path, deadly=[13]).run(range(60), executor=executor)
     assert str(caught.value).startswith(
         "'split.1 at index 13': the workers died there 3 times in a row (killed, or out of memory); look at that"
     )

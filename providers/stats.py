@@ -1,4 +1,6 @@
-"""The env of collect_stats: one split's dataset, the collate function and the model, from plain configuration."""
+"""The env of collect_stats: one split's dataset, the collate function and the model, from plain
+configuration.
+"""
 
 import functools
 from collections.abc import Mapping
@@ -134,7 +136,8 @@ def build_split(spec: StatsSpec) -> CombinedDataset:
     if not isinstance(split, CombinedDataset):
         known = [name for name in ("train", "valid") if getattr(organizer, name, None) is not None]
         raise ConfigError(
-            f"{spec.where}dataset.{spec.split}: missing; expected a split with entries; the dataset has {listed(known) or 'none'}"
+            f"{spec.where}dataset.{spec.split}: missing; expected a split with entries; the dataset has "
+            f"{listed(known) or 'none'}"
             f"{nearest(spec.split, known)}"
         )
     split.set_training(False)
@@ -153,7 +156,8 @@ def model_section(model: Mapping[str, Any], where: str = "") -> dict[str, Any]:
     for key in model:
         if key not in known:
             raise ConfigError(
-                f"{where}model.{key}: the section has no _target_, and the bundled feature model has no {key!r}"
+                f"{where}model.{key}: the section has no _target_, and the bundled feature model has no "
+                f"{key!r}"
                 f"{nearest(key, known)}; expected {listed(known)}, or _target_: src.model.YourModel"
             )
     return {"_target_": FEATURE_MODEL, **model}

@@ -72,7 +72,8 @@ def collect_stats(
         retry_errors: measure those shards anew that hold failed utterances.
         full_config: what the manifest records as the run's configuration; by default the sections given.
         config_path: the file that errors are to name.
-        **options: of the `collect_stats:` section, such as `batch_size=1`, `on_error="skip"`, `stats="lengths"`.
+        **options: of the `collect_stats:` section, such as `batch_size=1`, `on_error="skip"`,
+            `stats="lengths"`.
 
     Raises:
         StatsprepError: as `BaseRunner.run`.
@@ -90,7 +91,8 @@ def collect_stats(
     wants_features = section.stats == "features"
     if wants_features and model_config is None:
         raise ConfigError(
-            f"{where}model: missing; expected a section such as {{frontend: {{n_mels: 80}}}}; for lengths alone set collect_stats.stats: lengths"
+            f"{where}model: missing; expected a section such as {{frontend: {{n_mels: 80}}}}; for lengths "
+            "alone set collect_stats.stats: lengths"
         )
     collate = (plain_config(dataloader_config) or {}).get("collate_fn") or {"_target_": COLLATE}
     spec = StatsSpec(

@@ -36,8 +36,9 @@ COLLECTED = "collect_feats"
 class CollectStatsRunner(BaseRunner):
     """Measures what `model.collect_feats(**batch)` returns for each utterance.
 
-    In a shard and, merged, in the run directory it writes, for every feature key, `<key>_shape` (text and Arrow) and
-    `<key>_stats.npz`; for integer streams of the batch `<key>_shape` alone; and `utt2<name>` for each category.
+    In a shard and, merged, in the run directory it writes, for every feature key, `<key>_shape` (text and
+    Arrow) and `<key>_stats.npz`; for integer streams of the batch `<key>_shape` alone; and `utt2<name>` for
+    each category.
     """
 
     results_version = 1
@@ -86,8 +87,9 @@ class CollectStatsRunner(BaseRunner):
     ) -> list[Record | None]:
         """Measure some utterances; one that a transform turned into None is dropped.
 
-        Each step is done for all of them before the next one: a loop that stays in one step keeps the processor's caches
-        warm, and 16 utterances take a fifth less time than one by one. The model still gets `batch_size` at once.
+        Each step is done for all of them before the next one: a loop that stays in one step keeps the
+        processor's caches warm, and 16 utterances take a fifth less time than one by one. The model still
+        gets `batch_size` at once.
 
         Raises:
             UtteranceError: an utterance is broken.
@@ -202,7 +204,8 @@ def _collect(
             clash = batch.keys() & extra.keys()
             if clash:
                 raise ConfigError(
-                    f"collect_feats: {listed(sorted(clash))} are in the batch and in params; rename the params"
+                    f"collect_feats: {listed(sorted(clash))} are in the batch and in params; rename the "
+                    "params"
                 )
             if device != "cpu":
                 batch = {
@@ -211,7 +214,8 @@ def _collect(
             feats = model.collect_feats(**batch, **extra)
             if not isinstance(feats, dict):
                 raise ConfigError(
-                    f"{type(model).__name__}.collect_feats returned {type(feats).__name__}; expected a dict of tensors, "
+                    f"{type(model).__name__}.collect_feats returned {type(feats).__name__}; expected a dict "
+                    "of tensors, "
                     "such as {'feats': ..., 'feats_lengths': ...}"
                 )
             collected.append(
@@ -249,7 +253,8 @@ def _measure_features(
         # A NaN anywhere is the minimum and the maximum of its column.
         if not np.isfinite(rows[key][[MIN, MAX]]).all():
             raise UtteranceError(
-                f"utterance {utt_id!r}: {key} holds NaN or infinity; expected finite numbers; look at its audio",
+                f"utterance {utt_id!r}: {key} holds NaN or infinity; expected finite numbers; look at its "
+                "audio",
                 kind=Verdict.NON_FINITE,
             )
         if options["write_collected_feats"]:
@@ -286,7 +291,8 @@ def _categories(sample: Mapping[str, Any], utt_id: str, options: Mapping[str, An
         if not value or len(value.split()) != 1:
             seen = f"is {value!r}" if key in sample else "is missing"
             raise UtteranceError(
-                f"utterance {utt_id!r}: field {key!r} for utt2{name} {seen}; expected one word; add it to the manifest or take "
+                f"utterance {utt_id!r}: field {key!r} for utt2{name} {seen}; expected one word; add it to "
+                "the manifest or take "
                 f"{name!r} out of collect_stats.categories",
                 kind=Verdict.EXCEPTION,
             )
@@ -312,7 +318,8 @@ class _Gathered:
             before = self.rows.setdefault(key, [])
             if before and before[0].shape != row.shape:
                 raise DataError(
-                    f"utterance {utt_id!r}: {key} has {row.shape[1]} values a frame, earlier ones {before[0].shape[1]}; expected one "
+                    f"utterance {utt_id!r}: {key} has {row.shape[1]} values a frame, earlier ones "
+                    f"{before[0].shape[1]}; expected one "
                     "number; mend collect_feats"
                 )
             before.append(row)

@@ -1,6 +1,7 @@
 """Distributed statistics collection and data preparation for speech corpora.
 
-The public names below are loaded when they are first used, so that `import statsprep` loads neither torch nor dask.
+The public names below are loaded when they are first used, so that `import statsprep` loads neither torch nor
+dask.
 """
 
 import importlib

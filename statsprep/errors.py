@@ -1,7 +1,7 @@
 """Every error that statsprep raises on purpose, with the exit code that the command line gives it.
 
-A message says where, what was seen, what was expected and what to do next, on one line. What does not fit on the line
-(a worker's traceback, a diff) goes into `detail`, which the command line prints below it.
+A message says where, what was seen, what was expected and what to do next, on one line. What does not fit on
+the line (a worker's traceback, a diff) goes into `detail`, which the command line prints below it.
 """
 
 import difflib
@@ -10,7 +10,9 @@ from collections.abc import Iterable
 
 
 class StatsprepError(Exception):
-    """Base of all deliberate errors. `detail` holds further lines for the reader, `exit_code` is the process's."""
+    """Base of all deliberate errors. `detail` holds further lines for the reader, `exit_code` is the
+    process's.
+    """
 
     exit_code = 1
 
@@ -50,7 +52,9 @@ class WorkerError(StatsprepError):
 
 
 class StorageError(WorkerError):
-    """A disk is full, a quota is used up, a folder cannot be written. Free it and run the same command again."""
+    """A disk is full, a quota is used up, a folder cannot be written. Free it and run the same command
+    again.
+    """
 
 
 class RunInUseError(WorkerError):

@@ -75,7 +75,9 @@ def _left_over(look: Callable[[], dict[int, str]], before: dict[int, str]) -> li
 
 @pytest.fixture(autouse=True)
 def nothing_leaks() -> Iterator[None]:
-    """Fail a test that leaks environment, folder, threads, processes, Dask clients, files or a parallel section."""
+    """Fail a test that leaks environment, folder, threads, processes, Dask clients, files or a parallel
+    section.
+    """
     folder, files, environment, parallel = Path.cwd(), _entries_here(), _environment(), default_parallel()
     looks: list[Callable[[], dict[int, str]]] = [_threads, _children, _clients]
     before: list[dict[int, str]] = [look() for look in looks]

@@ -1,6 +1,7 @@
 """Make a small speech-like corpus, measure it on a local Dask cluster, and show the results.
 
-Everything goes into one folder, which can be removed afterwards: manifests, audio, a config to start from, and results.
+Everything goes into one folder, which can be removed afterwards: manifests, audio, a config to start from,
+and results.
 
   statsprep demo
   statsprep demo /tmp/demo --num_utterances 100
@@ -27,7 +28,8 @@ def execute(args: argparse.Namespace) -> int:
 
     config = write_demo_corpus(args.folder.absolute(), args.num_utterances, args.n_workers)
     print(
-        f"made {args.num_utterances} utterances in {shorten(args.folder.absolute())}; two of them are broken on purpose"
+        f"made {args.num_utterances} utterances in {shorten(args.folder.absolute())}; two of them are broken "
+        "on purpose"
     )
     code = main.main(["run", str(config)])
     if code == 0:

@@ -61,7 +61,9 @@ def make_observer() -> Iterator[Observer]:
 
 def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """A table on standard output, its numbers to the right."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 2, 0, 0))
+    table = Table(
+        title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 2, 0, 0)
+    )
     for position, name in enumerate(header):
         table.add_column(name, justify="left" if position == 0 else "right", no_wrap=position == 0)
     for row in rows:
@@ -71,21 +73,20 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]
 
 def show_reports(reports: Sequence[RunReport]) -> None:
     """What a run did, what failed, and what to type next."""
-    rows = []
-    for report in reports:
-        counts = report.counts
-        rows.append(
-            [shorten(report.paths.root if report.paths else Path()), f"{report.num_items:,}", f"{counts.get('ok', 0):,}",
-             f"{counts.get('dropped', 0):,}", f"{counts.get('error', 0):,}", f"{report.num_skipped:,}",
-             format_seconds(report.seconds)]
-        )  # fmt: skip
+    rows = [
+        [shorten(report.paths.root if report.paths else Path()), f"{report.num_items:,}"]
+        + [f"{report.counts.get(status, 0):,}" for status in ("ok", "dropped", "error")]
+        + [f"{report.num_skipped:,}", format_seconds(report.seconds)]
+        for report in reports
+    ]
     print_table("results", ["run", "items", "ok", "dropped", "failed", "resumed", "time"], rows)
     for report in reports:
         if report.paths is None:
             continue
         if report.keyed_by == "position":
             print(
-                f"{shorten(report.paths.root)}: keyed by position; give the dataset utt_ids() to key by utterance id"
+                f"{shorten(report.paths.root)}: keyed by position; give the dataset utt_ids() to key by "
+                "utterance id"
             )
         if report.num_failed:
             print(f"{shorten(report.paths.root)}: {report.num_failed} failed, see errors.jsonl")

@@ -28,7 +28,8 @@ def execute(args: argparse.Namespace) -> int:
         status = read_status(paths)
         if status.state != "merged":
             raise DataError(
-                f"{paths.root}: is {status.state} ({status.num_finished:,} of {status.num_items:,} items); expected a merged run; "
+                f"{paths.root}: is {status.state} ({status.num_finished:,} of {status.num_items:,} items); "
+                "expected a merged run; "
                 f"type `{status.next_command}`"
             )
         _show(paths)
@@ -85,7 +86,9 @@ def _show_stats(path: Path) -> None:
     moments = read_stats(path)
     deviation = np.sqrt(moments.variance)
     print(
-        f"{path.name.removesuffix('_stats.npz')} statistics: {moments.count:,} frames; means {moments.mean.min():.4g} to "
-        f"{moments.mean.max():.4g}; deviations {deviation.min():.4g} to {deviation.max():.4g}; values {moments.min.min():.4g} to "
+        f"{path.name.removesuffix('_stats.npz')} statistics: {moments.count:,} frames; means "
+        f"{moments.mean.min():.4g} to "
+        f"{moments.mean.max():.4g}; deviations {deviation.min():.4g} to {deviation.max():.4g}; values "
+        f"{moments.min.min():.4g} to "
         f"{moments.max.max():.4g}"
     )

@@ -1,7 +1,7 @@
 """`statsprep COMMAND`: parse, run the command, turn errors into one line and an exit code.
 
-Exit codes: 0 done, 1 a bug, 2 usage or config, 3 data, 4 workers or disk, 75 stopped and saved: run the same command again.
-Nothing heavy is imported before a command runs.
+Exit codes: 0 done, 1 a bug, 2 usage or config, 3 data, 4 workers or disk, 75 stopped and saved: run the same
+command again. Nothing heavy is imported before a command runs.
 """
 
 import argparse
@@ -67,7 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     args, rest = _build_parser().parse_known_args(_with_underscores(argv))
-    # argparse takes the words before the first flag only; `run CONFIG --parallel local key=value` has more after it.
+    # argparse takes the words before the first flag only; `run CONFIG --parallel local key=value` has more
+    # after it.
     unknown = [word for word in rest if word.startswith("-") or not hasattr(args, "words")]
     if unknown:
         args.parser.error(f"unrecognized arguments: {' '.join(unknown)}")

@@ -48,7 +48,8 @@ def find_runner(dotted: str, recipe_root: str | None) -> Any:
             found = getattr(found, name)
     except (ImportError, AttributeError) as error:
         raise ConfigError(
-            f"the run's runner {dotted} cannot be imported ({error}); expected a module on the path; run the script or command "
+            f"the run's runner {dotted} cannot be imported ({error}); expected a module on the path; run the "
+            "script or command "
             "that started the run again instead: it merges as well"
         ) from error
     return found

@@ -1,7 +1,7 @@
 """Measure a corpus, or run a recipe's own runner, and merge the results.
 
-CONFIG is a YAML file; by default ./statsprep.yaml, then conf/training.yaml. The splits train and valid are measured into
-stats_dir/<split>; a run that was stopped goes on where it was.
+CONFIG is a YAML file; by default ./statsprep.yaml, then conf/training.yaml. The splits train and valid are
+measured into stats_dir/<split>; a run that was stopped goes on where it was.
 
   statsprep run
   statsprep run conf/training.yaml --parallel local model.frontend.n_mels=40
@@ -126,12 +126,23 @@ def _collect(job: _Job, executor: Any, observer: Any) -> list[Any]:
             )
     return [
         collect_stats(
-            job.tree.get("model"), job.tree["dataset"], job.tree.get("dataloader"), split, job.tree["stats_dir"],
-            recipe_root=job.recipe_root, allow_targets=job.allow, ignore=job.ignore, executor=executor, observer=observer,
-            full_config=job.tree, config_path=job.path, **job.run_options, **section.model_dump(exclude={"splits"}),
+            job.tree.get("model"),
+            job.tree["dataset"],
+            job.tree.get("dataloader"),
+            split,
+            job.tree["stats_dir"],
+            recipe_root=job.recipe_root,
+            allow_targets=job.allow,
+            ignore=job.ignore,
+            executor=executor,
+            observer=observer,
+            full_config=job.tree,
+            config_path=job.path,
+            **job.run_options,
+            **section.model_dump(exclude={"splits"}),
         )
         for split in splits
-    ]  # fmt: skip
+    ]
 
 
 def _run_recipe(job: _Job, executor: Any, observer: Any) -> list[Any]:
@@ -173,7 +184,8 @@ def _indices(job: _Job, provider: Any) -> Any:
         dataset = provider.build_env_local().get("dataset")
         if not hasattr(dataset, "__len__"):
             raise ConfigError(
-                f"{job.path}: indices: missing, and the provider's env has no dataset with a length; expected a number of "
+                f"{job.path}: indices: missing, and the provider's env has no dataset with a length; "
+                "expected a number of "
                 "items, or [start, stop]"
             )
         return range(len(dataset))

@@ -1,6 +1,7 @@
 """Show how far a run is, what failed, and what to type next.
 
-RUN_DIR is a run directory (stats_dir/train) or a stats_dir. Works while the run goes on, and without any process.
+RUN_DIR is a run directory (stats_dir/train) or a stats_dir. Works while the run goes on, and without any
+process.
 
   statsprep status exp/stats
   statsprep status exp/stats/train --json

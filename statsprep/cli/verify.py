@@ -29,6 +29,7 @@ def execute(args: argparse.Namespace) -> int:
             print(f"{shorten(paths.root)}: all shards and merged files are whole")
     if num_problems:
         raise DataError(
-            f"{args.run_dir}: {num_problems} problems; expected none; run the same `statsprep run` command again to repair them"
+            f"{args.run_dir}: {num_problems} problems; expected none; run the same `statsprep run` command "
+            "again to repair them"
         )
     return 0

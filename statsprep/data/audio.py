@@ -1,7 +1,8 @@
 """Read audio files, and say exactly what is wrong with those that cannot be used.
 
 Nothing is padded or cut: `read_audio` returns what the file holds, or an `UtteranceError` tells why not.
-libsndfile repairs a WAV file that ends early without a word, so its header is compared with the file size here.
+libsndfile repairs a WAV file that ends early without a word, so its header is compared with the file size
+here.
 """
 
 import math

@@ -127,7 +127,9 @@ def _describe(tensor: "torch.Tensor") -> str:
 
 
 def numeric_items(sample: dict[str, Any]) -> dict[str, Any]:
-    """The arrays, tensors and numbers of a sample, which can be collated. Numbers become arrays of shape (1,)."""
+    """The arrays, tensors and numbers of a sample, which can be collated. Numbers become arrays of shape
+    (1,).
+    """
     # A tensor can only be there once torch has been imported.
     torch = sys.modules.get("torch")
     numeric: dict[str, Any] = {}

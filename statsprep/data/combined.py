@@ -60,8 +60,8 @@ def _positions(first: int, length: int) -> Iterator[str]:
 class CombinedDataset:
     """Datasets one after another, under one index from 0.
 
-    A sample is `preprocessor(transform(dataset[i]))`, or None where one of them returns None to drop the utterance.
-    Nothing is read before it is asked for.
+    A sample is `preprocessor(transform(dataset[i]))`, or None where one of them returns None to drop the
+    utterance. Nothing is read before it is asked for.
 
     Args:
         sources: the datasets in order.

@@ -1,4 +1,6 @@
-"""A small speech-like corpus, made from formulas: voiced syllables with formants, pauses, several speakers."""
+"""A small speech-like corpus, made from formulas: voiced syllables with formants, pauses, several
+speakers.
+"""
 
 import json
 from pathlib import Path

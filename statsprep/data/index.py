@@ -1,9 +1,9 @@
 """The index of a split: which utterance is where. Built once on the driver, memory-mapped by every worker.
 
-An Arrow file of record batches of 65,536 rows with the columns utt_id, source (which dataset of the split), offset
-(the row's first byte in that manifest, or its position in that dataset) and duration_s. Neither building nor
-opening it keeps a Python object per utterance: duplicates are found by sorting 64-bit hashes, and rows are read
-from mapped buffers.
+An Arrow file of record batches of 65,536 rows with the columns utt_id, source (which dataset of the split),
+offset (the row's first byte in that manifest, or its position in that dataset) and duration_s. Neither
+building nor opening it keeps a Python object per utterance: duplicates are found by sorting 64-bit hashes,
+and rows are read from mapped buffers.
 """
 
 import bisect

@@ -1,10 +1,10 @@
 """Manifest rows: one JSON object a line, checked when it is read.
 
 A row holds `utt_id` and `audio` (text-only rows may leave it out), and where known `text`, `speaker`,
-`language`, `dataset`, `start_s` and `duration_s`; further keys are kept. A relative `audio` is relative to the
-manifest's folder. With `start_s` the row is the part of the file that begins there; `duration_s` alone states how
-long the whole file is. `null` is the same as leaving the key out. A byte order mark, CRLF line ends and blank
-lines are accepted.
+`language`, `dataset`, `start_s` and `duration_s`; further keys are kept. A relative `audio` is relative to
+the manifest's folder. With `start_s` the row is the part of the file that begins there; `duration_s` alone
+states how long the whole file is. `null` is the same as leaving the key out. A byte order mark, CRLF line
+ends and blank lines are accepted.
 """
 
 import json
@@ -105,7 +105,9 @@ def parse_line(raw: bytes, where: str) -> dict[str, Any]:
 
 
 def parse_checked_line(raw: bytes) -> dict[str, Any]:
-    """A row that `parse_line` has taken before, without checking it again; empty where it is none any more."""
+    """A row that `parse_line` has taken before, without checking it again; empty where it is none any
+    more.
+    """
     try:
         row = json.loads(raw)
     except ValueError:

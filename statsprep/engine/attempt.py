@@ -1,4 +1,6 @@
-"""One attempt at a shard on disk: taking over what an earlier attempt finished, and the commit by one rename."""
+"""One attempt at a shard on disk: taking over what an earlier attempt finished, and the commit by one
+rename.
+"""
 
 import contextlib
 import errno
@@ -66,7 +68,7 @@ def find_defect(folder: Path, shard: Shard, trusted: frozenset[str]) -> str | No
     if done is None:
         return f"{DONE} is missing or damaged"
     if done.shard_id != shard.shard_id or done.num_items != shard.num_items:
-        return f"{DONE} speaks of {done.num_items} items of shard {done.shard_id}, the plan has {shard.num_items}"
+        return f"{DONE} has {done.num_items} items of shard {done.shard_id}, the plan has {shard.num_items}"
     if done.fingerprint not in trusted:
         return "it was measured with another config, code or data"
     return find_mismatch(folder, done.files)
@@ -107,10 +109,12 @@ class Attempt:
     ) -> Done:
         """Write `done` with every file's digest, and rename the folder to `split.N`.
 
-        Nothing waits for the disk: a shard is trusted for its digests, so what a power cut tears is found and measured again,
-        at the cost of the last seconds before it. The merge, which people build on, does flush its files.
+        Nothing waits for the disk: a shard is trusted for its digests, so what a power cut tears is found and
+        measured again, at the cost of the last seconds before it. The merge, which people build on, does
+        flush its files.
 
-        Where another attempt was faster and its shard is good, this one is discarded and the other's `done` returned.
+        Where another attempt was faster and its shard is good, this one is discarded and the other's `done`
+        returned.
         """
         for name in (JOURNAL, ROWS, ATTEMPT):
             (self.folder / name).unlink()
@@ -158,7 +162,8 @@ class Attempt:
                 return winner if winner is not None else done
             set_aside(self._paths, target)
         raise WorkerError(
-            f"{target}: another process keeps writing there; expected one run in this directory; stop the other and "
+            f"{target}: another process keeps writing there; expected one run in this directory; stop the "
+            "other and "
             "run the same command again"
         )
 

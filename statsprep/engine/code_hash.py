@@ -1,8 +1,10 @@
-"""What code a run's results depend on, as hashes of syntax trees: comments, layout and docstrings do not count.
+"""What code a run's results depend on, as hashes of syntax trees: comments, layout and docstrings do not
+count.
 
-Of the module that holds the runner only what the runner refers to is hashed, directly or through other names of the module,
-so that a script may change its number of workers. Modules of the recipe that it imports are hashed whole. Installed packages,
-the standard library and statsprep are left out; statsprep's own classes carry a `results_version` instead.
+Of the module that holds the runner only what the runner refers to is hashed, directly or through other names
+of the module, so that a script may change its number of workers. Modules of the recipe that it imports are
+hashed whole. Installed packages, the standard library and statsprep are left out; statsprep's own classes
+carry a `results_version` instead.
 """
 
 import ast
@@ -119,7 +121,8 @@ def _follow_import(node: ast.Import | ast.ImportFrom, module: ModuleType | None,
 def _recipe_module(name: str) -> ModuleType | None:
     """The imported recipe module of that name; one that a function imports later is imported now."""
     if name not in sys.modules:
-        # find_spec imports the parent, so that either may raise anything; where the user's code needs it, it shows itself.
+        # find_spec imports the parent, so that either may raise anything; where the user's code needs it, it
+        # shows itself.
         try:
             spec = importlib.util.find_spec(name)
             if spec is None or not spec.origin or not _is_recipe_file(Path(spec.origin)):
@@ -141,7 +144,8 @@ def _is_recipe(module: ModuleType) -> bool:
 @cache
 def _is_recipe_file(path: Path) -> bool:
     resolved = path.resolve()
-    # By name as well: packages of the system and of the user's home are on other paths than this environment's.
+    # By name as well: packages of the system and of the user's home are on other paths than this
+    # environment's.
     is_installed = not {"site-packages", "dist-packages"}.isdisjoint(resolved.parts)
     is_foreign = any(resolved.is_relative_to(folder) for folder in (*_FOREIGN_FOLDERS, *_OWN_FOLDERS))
     return resolved.suffix == ".py" and not is_installed and not is_foreign

@@ -16,8 +16,9 @@ _built: dict[str, Env | WorkerError] = {}
 def env_of(run_id: str, setup: Callable[[], Env]) -> Env:
     """The env of a run in this process, built by `setup` at the first call.
 
-    A failure is remembered: every further shard of the run fails at once with the provider's traceback, rather than trying
-    a slow build again. It runs in the task's thread, so a build of minutes never stops a worker's heartbeat.
+    A failure is remembered: every further shard of the run fails at once with the provider's traceback,
+    rather than trying a slow build again. It runs in the task's thread, so a build of minutes never stops a
+    worker's heartbeat.
 
     Raises:
         WorkerError: `setup` failed; `detail` is its traceback.
@@ -44,12 +45,14 @@ def _build(setup: Callable[[], Env]) -> Env | WorkerError:
         raise
     except Exception as error:
         return WorkerError(
-            f"the provider could not build its env: {type(error).__name__}: {error}; mend the provider or its config",
+            f"the provider could not build its env: {type(error).__name__}: {error}; mend the provider or "
+            "its config",
             detail=traceback.format_exc(),
         )
     if not isinstance(env, Mapping):
         return WorkerError(
-            f"the provider's setup returned {type(env).__name__}; expected a dict of the objects that forward needs"
+            f"the provider's setup returned {type(env).__name__}; expected a dict of the objects that "
+            "forward needs"
         )
     return dict(env)
 

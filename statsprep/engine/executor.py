@@ -94,7 +94,9 @@ class InProcessExecutor:
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Numeric libraries use one thread inside the block, as they do on a worker: more threads give other bits."""
+    """Numeric libraries use one thread inside the block, as they do on a worker: more threads give other
+    bits.
+    """
     from threadpoolctl import threadpool_limits
 
     torch = sys.modules.get("torch")
@@ -112,7 +114,8 @@ def one_thread() -> Iterator[None]:
 class LazyExecutor:
     """The executor of a `parallel:` section, started when a shard is first to be run.
 
-    A run that has nothing left to do, or whose config is refused, starts no worker; several splits share the workers.
+    A run that has nothing left to do, or whose config is refused, starts no worker; several splits share the
+    workers.
     """
 
     def __init__(self, parallel: Mapping[str, Any] | None) -> None:

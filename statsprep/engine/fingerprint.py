@@ -49,8 +49,13 @@ def find_changes(old: Parts, new: Parts) -> list[Change]:
     return [
         Change(key, before.get(key), after.get(key))
         for key in sorted(before.keys() | after.keys())
-        if before.get(key) != after.get(key)
+        if _differ(before.get(key), after.get(key))
     ]
+
+
+def _differ(old: Any, new: Any) -> bool:
+    """NaN in a config is the same NaN next time."""
+    return bool(old != new and not (old != old and new != new))
 
 
 def _leaves(value: Any, key: str = "") -> Iterable[tuple[str, Any]]:

@@ -1,9 +1,10 @@
 """Leases: who works on a run or a shard right now.
 
-A lease is a small JSON file made by a hard link, which fails where one exists. Its owner adds one to `heartbeat` every 15
-seconds. A newcomer takes it over at once when the owner is provably dead (same machine, same boot, no such process), else
-after ten heartbeats without a change on the newcomer's own clock; clocks of two machines are never compared.
-A lease saves work, it does not guard data: that is done by the one rename that commits a shard.
+A lease is a small JSON file made by a hard link, which fails where one exists. Its owner adds one to
+`heartbeat` every 15 seconds. A newcomer takes it over at once when the owner is provably dead (same machine,
+same boot, no such process), else after ten heartbeats without a change on the newcomer's own clock; clocks of
+two machines are never compared. A lease saves work, it does not guard data: that is done by the one rename
+that commits a shard.
 """
 
 import contextlib
@@ -70,7 +71,8 @@ def _acquire(path: Path, claim: dict[str, Any], *, refuse_live: bool, heartbeat_
             _remove_if(path, owner.get("token"))
         elif refuse_live and (alive or has_moved):
             raise RunInUseError(
-                f"{path.parent.parent}: process {owner.get('pid')} on {owner.get('host')} works in this run directory; "
+                f"{path.parent.parent}: process {owner.get('pid')} on {owner.get('host')} works in this run "
+                "directory; "
                 "expected a free one; wait until it ends, stop it, or choose another stats_dir"
             )
         else:
@@ -78,7 +80,9 @@ def _acquire(path: Path, claim: dict[str, Any], *, refuse_live: bool, heartbeat_
 
 
 def is_alive(owner: dict[str, Any]) -> bool | None:
-    """True or False where this machine can tell, None where it cannot (another machine, another container)."""
+    """True or False where this machine can tell, None where it cannot (another machine, another
+    container).
+    """
     here = _this_process()
     if owner.get("host") != here["host"]:
         return None

@@ -95,7 +95,8 @@ def open_run(
             keys = sorted({"code" if change.part == "code" else change.name for change in rejected})
             ways += f", or {' '.join(f'--accept {key}' for key in keys[:3])} to keep the finished shards"
         raise ChangedRunError(
-            f"{paths.root}: holds results of another {' and '.join(sorted({each.part for each in rejected}))}; "
+            f"{paths.root}: holds results of another "
+            f"{' and '.join(sorted({each.part for each in rejected}))}; "
             f"expected no change ({len(rejected)} found); choose {ways}",
             detail="\n".join(f"  {change}" for change in rejected),
         )
@@ -113,7 +114,9 @@ def open_run(
 
 
 def check_run_dir(paths: RunPaths) -> None:
-    """Refuse a path that cannot be a run directory: a file is there or above it, or nothing can be written."""
+    """Refuse a path that cannot be a run directory: a file is there or above it, or nothing can be
+    written.
+    """
     for path in (paths.root, *paths.root.parents):
         if path.exists():
             if not path.is_dir():
@@ -122,7 +125,8 @@ def check_run_dir(paths: RunPaths) -> None:
                 )
             if not os.access(path, os.W_OK | os.X_OK):
                 raise StorageError(
-                    f"{path}: cannot write (read-only, or no permission); expected a folder of yours; choose another stats_dir"
+                    f"{path}: cannot write (read-only, or no permission); expected a folder of yours; choose "
+                    "another stats_dir"
                 )
             return
 
@@ -145,20 +149,23 @@ def read_manifest(paths: RunPaths) -> Manifest:
     ):
         seen = f"layout {content.get('layout')}" if isinstance(content, dict) else "no JSON object"
         raise DataError(
-            f"{paths.manifest}: {seen}; expected a statsprep manifest of layout {LAYOUT}; choose another stats_dir, or "
+            f"{paths.manifest}: {seen}; expected a statsprep manifest of layout {LAYOUT}; choose another "
+            "stats_dir, or "
             "--overwrite to replace what is there"
         )
     manifest = Manifest(**content)
     if digest_of(manifest.parts) != manifest.fingerprint:
         raise DataError(
-            f"{paths.manifest}: its parts do not have its fingerprint; the file was edited or is damaged; restore it or use "
+            f"{paths.manifest}: its parts do not have its fingerprint; the file was edited or is damaged; "
+            "restore it or use "
             "--overwrite"
         )
     return manifest
 
 
 def remove_results(paths: RunPaths) -> None:
-    """Remove an earlier run's files, the manifest first, so that a kill half-way leaves nothing to be trusted.
+    """Remove an earlier run's files, the manifest first, so that a kill half-way leaves nothing to be
+    trusted.
 
     Files and folders that no run makes are left alone.
     """

@@ -1,23 +1,22 @@
 """From `split.N/` to the run's files: streamed, in the plan's order, and put in place file by file.
 
-The merge is a pure function of the committed shards, so it can be killed at any moment and simply runs again. `merged.json`,
-written last, says which files it wrote and from what.
+The merge is a pure function of the committed shards, so it can be killed at any moment and simply runs again.
+`merged.json`, written last, says which files it wrote and from what.
 """
 
-import contextlib
 import json
 import logging
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from statsprep.engine.attempt import find_defect, read_done
 from statsprep.engine.manifest import Manifest
-from statsprep.errors import DataError, WorkerError, listed
+from statsprep.errors import WorkerError, listed
 from statsprep.storage.atomic import (
     TEMPORARY_MARK,
     disk_errors_named,
@@ -113,7 +112,8 @@ def _check_shards(paths: RunPaths, manifest: Manifest) -> Receipt:
             keyed_by = "position"
     if bad:
         raise WorkerError(
-            f"{paths.root}: cannot merge {len(bad)} of {len(manifest.shards)} shards: {listed(bad).replace(chr(34), '')}; "
+            f"{paths.root}: cannot merge {len(bad)} of {len(manifest.shards)} shards: "
+            f"{listed(bad).replace(chr(34), '')}; "
             "run the same command again to measure them"
         )
     report_strays(paths, manifest)
@@ -174,20 +174,3 @@ def remove_leftovers(paths: RunPaths) -> None:
     for path in (*paths.root.glob(f".*{TEMPORARY_MARK}*"), *paths.leases.glob("*")):
         if path != paths.run_lease:
             path.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def open_lines(path: Path) -> Iterator[IO[str]]:
-    """A merged text file for reading.
-
-    Raises:
-        DataError: it is not there.
-    """
-    try:
-        stream = open(path, encoding="utf-8", newline="\n")
-    except FileNotFoundError:
-        raise DataError(
-            f"{path}: missing; expected a merged run; run `statsprep merge {path.parent}`"
-        ) from None
-    with stream:
-        yield stream

@@ -1,7 +1,7 @@
 """Which indices a run handles, and how they are cut into shards.
 
-The cut follows from the number of indices alone, never from the workers, so a run may go on with any number of them and
-the merged bytes stay the same.
+The cut follows from the number of indices alone, never from the workers, so a run may go on with any number
+of them and the merged bytes stay the same.
 """
 
 import hashlib
@@ -83,7 +83,8 @@ class Items:
             values = np.asarray(listed, object)
         if values.ndim != 1 or values.dtype.kind not in "iu":
             raise ConfigError(
-                f"indices: got {values.dtype} of {values.ndim} dimensions; expected a flat sequence of integers"
+                f"indices: got {values.dtype} of {values.ndim} dimensions; expected a flat sequence of "
+                "integers"
             )
         return cls(values.astype(np.int64))
 

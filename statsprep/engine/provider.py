@@ -35,12 +35,13 @@ class EnvironmentProvider:
     def make_worker_setup_fn(self) -> Callable[[], Env]:
         """Return `setup() -> dict`, which runs once in each worker process.
 
-        By default the provider itself travels and its `build_env_local` runs there. `build_worker_setup_fn` is honoured as
-        a second spelling of this method.
+        By default the provider itself travels and its `build_env_local` runs there. `build_worker_setup_fn`
+        is honoured as a second spelling of this method.
         """
         if type(self).build_env_local is EnvironmentProvider.build_env_local:
             raise TypeError(
-                f"{type(self).__name__} overrides neither build_env_local nor make_worker_setup_fn; write one of them"
+                f"{type(self).__name__} overrides neither build_env_local nor make_worker_setup_fn; write "
+                "one of them"
             )
         return self.build_env_local
 
@@ -56,7 +57,8 @@ def worker_setup_of(provider: EnvironmentProvider) -> Callable[[], Env]:
     setup = second() if second is not None and not is_own else provider.make_worker_setup_fn()
     if not callable(setup):
         raise TypeError(
-            f"{type(provider).__name__}.make_worker_setup_fn returned {type(setup).__name__}; expected a function "
+            f"{type(provider).__name__}.make_worker_setup_fn returned {type(setup).__name__}; expected a "
+            "function "
             "without arguments that returns the env dict"
         )
     return setup

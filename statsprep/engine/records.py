@@ -28,7 +28,8 @@ class Record:
 
 
 def to_json(result: Any, where: str) -> tuple[Any, str]:
-    """`result` as JSON reads it back, and its text: tuples are lists, numpy scalars are numbers, in every mode alike.
+    """`result` as JSON reads it back, and its text: tuples are lists, numpy scalars are numbers, in every
+    mode alike.
 
     Raises:
         ConfigError: something in it has no JSON form; `where` names the utterance.
@@ -38,7 +39,8 @@ def to_json(result: Any, where: str) -> tuple[Any, str]:
         return json.loads(text), text
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(
-            f"{where}: forward returned what is no JSON ({error}); return numbers, text, lists and dicts, turn small arrays "
+            f"{where}: forward returned what is no JSON ({error}); return numbers, text, lists and dicts, "
+            "turn small arrays "
             "into lists with .tolist(), write large ones to a file and return its path"
         ) from error
 

@@ -1,6 +1,7 @@
 """BaseRunner: a user's `forward` over many indices, with one answer in every mode.
 
-The main path: `run` makes a plan, opens the run directory, lets an executor run the pending shards, and merges them.
+The main path: `run` makes a plan, opens the run directory, lets an executor run the pending shards, and
+merges them.
 """
 
 import argparse
@@ -103,7 +104,8 @@ class BaseRunner:
 
     Args:
         provider: builds what `forward` needs.
-        batch_size: where set, `forward` gets a list of up to so many indices and returns a list of as many results.
+        batch_size: where set, `forward` gets a list of up to so many indices and returns a list of as many
+            results.
         output_dir: where results go; without it they come back as a list.
         shard_subdir: folder below `output_dir`, for instance the split's name.
         shard_size: items per shard instead of the plan's own rule.
@@ -117,7 +119,8 @@ class BaseRunner:
 
     # Whether results.jsonl is written.
     keeps_results = True
-    # Where it is above 1, forward gets lists of up to so many indices without batch_size, and how they are grouped must not matter.
+    # Where it is above 1, forward gets lists of up to so many indices without batch_size, and how they are
+    # grouped must not matter.
     block_size = 1
 
     def __init__(
@@ -150,7 +153,9 @@ class BaseRunner:
 
     @staticmethod
     def forward(*args: Any, **env: Any) -> Any:
-        """Write it as `forward(idx, *, dataset, ...)`: handle one index (with `batch_size`: a list of them). None drops it; anything else must be JSON or a Record."""
+        """Write it as `forward(idx, *, dataset, ...)`: handle one index (with `batch_size`: a list of them).
+        None drops it; anything else must be JSON or a Record.
+        """
         raise ConfigError(
             "the runner has no forward; write `@staticmethod def forward(idx, *, dataset): ...`"
         )
@@ -164,13 +169,15 @@ class BaseRunner:
     def write_record(writers: dict[str, Any], result: Any, state: dict[str, Any], **env: Any) -> None:
         """Take one result, in index order.
 
-        It is called for results taken over from a killed attempt as well, with the same JSON. `state` holds shard_id,
-        shard_dir, position, index and utt_id.
+        It is called for results taken over from a killed attempt as well, with the same JSON. `state` holds
+        shard_id, shard_dir, position, index and utt_id.
         """
 
     @staticmethod
     def close_writers(writers: dict[str, Any], state: dict[str, Any], **env: Any) -> dict[str, Any] | None:
-        """Finish the files; the dict returned is kept as JSON in the shard's `done`. By default: close each writer."""
+        """Finish the files; the dict returned is kept as JSON in the shard's `done`. By default: close each
+        writer.
+        """
         for writer in writers.values():
             if hasattr(writer, "close"):
                 writer.close()
@@ -178,7 +185,9 @@ class BaseRunner:
 
     @staticmethod
     def merge_files(shard_dirs: Sequence[Path], out_dir: Path) -> None:
-        """Write merged files into `out_dir` from the shards in order; results.jsonl and its kin are there already."""
+        """Write merged files into `out_dir` from the shards in order; results.jsonl and its kin are there
+        already.
+        """
 
     def merge(self, shard_dirs: Sequence[Path]) -> Any:
         """Called in this process after the merge; what it returns is what calling the runner returns."""
@@ -188,8 +197,8 @@ class BaseRunner:
         """Run all indices.
 
         Returns:
-            Without `output_dir` the results in index order, dropped and failed ones left out; else what `merge` returns, or
-            the RunReport where it returns nothing.
+            Without `output_dir` the results in index order, dropped and failed ones left out; else what
+            `merge` returns, or the RunReport where it returns nothing.
         """
         if self.output_dir is None:
             return self._run_in_memory(Items.of(indices))
@@ -283,7 +292,8 @@ class BaseRunner:
         self.report = report
         if report.num_failed > limit.allowed:
             raise DataError(
-                f"{type(self).__name__}: {report.num_failed} utterances failed, at most {limit.allowed} may; mend them or allow "
+                f"{type(self).__name__}: {report.num_failed} utterances failed, at most {limit.allowed} may; "
+                "mend them or allow "
                 "more with max_errors",
                 detail=describe_errors(limit.first),
             )
@@ -347,7 +357,9 @@ class BaseRunner:
         )
 
     def fingerprint_parts(self, config: Any, items: Items) -> Parts:
-        """What the results depend on: config, options, code and data; `fingerprint.ignore` lists keys to leave out."""
+        """What the results depend on: config, options, code and data; `fingerprint.ignore` lists keys to
+        leave out.
+        """
         ignored = _NOT_RESULTS
         section = config.get("fingerprint") if isinstance(config, dict) else None
         if section:
@@ -398,7 +410,9 @@ def _pending(
 
 
 def plain_config(config: Any) -> Any:
-    """A config as JSON: OmegaConf nodes resolved, numpy's values as numbers, other objects by their class alone."""
+    """A config as JSON: OmegaConf nodes resolved, numpy's values as numbers, other objects by their class
+    alone.
+    """
     omegaconf = sys.modules.get("omegaconf")
     if omegaconf is not None and omegaconf.OmegaConf.is_config(config):
         config = omegaconf.OmegaConf.to_container(config, resolve=True)

@@ -1,6 +1,7 @@
 """Run one shard: the same function in every mode, in process and on any worker.
 
-Everything in `ShardJob` and `ShardTask` is plain and travels; everything in `ShardReport` is small and travels back.
+Everything in `ShardJob` and `ShardTask` is plain and travels; everything in `ShardReport` is small and
+travels back.
 """
 
 import contextlib
@@ -37,7 +38,8 @@ class ShardJob:
         setup: builds the env.
         paths: the run directory, None where results stay in memory.
         batch_size: indices that `forward` gets at once; None for one index that is no list.
-        block_size: without batch_size, how many indices `forward` may get at once, where grouping changes no result.
+        block_size: without batch_size, how many indices `forward` may get at once, where grouping changes no
+            result.
     """
 
     run_id: str
@@ -216,8 +218,9 @@ class ItemLoop:
                 return [self._fail(positions[0], error)]
             results = None
         if results is None:
-            # One bad utterance costs one: its mates are measured alone. Not inside the handler, where the record of the
-            # error would hold this traceback as well, in a run that was never stopped but not in one that was.
+            # One bad utterance costs one: its mates are measured alone. Not inside the handler, where the
+            # record of the error would hold this traceback as well, in a run that was never stopped but not
+            # in one that was.
             singles = (range(position, position + 1) for position in positions)
             return [entry for single in singles for entry in self._run_batch(single)]
         return [self._succeed(position, result) for position, result in zip(positions, results, strict=True)]
@@ -230,7 +233,8 @@ class ItemLoop:
         if not isinstance(results, list | tuple) or len(results) != len(indices):
             seen = f"{len(results)} results" if isinstance(results, list | tuple) else type(results).__name__
             raise ConfigError(
-                f"{self._job.runner.__name__}.forward returned {seen} for a batch of {len(indices)}; expected a list with one "
+                f"{self._job.runner.__name__}.forward returned {seen} for a batch of {len(indices)}; "
+                "expected a list with one "
                 "result per index, None for a dropped one"
             )
         return list(results)
@@ -263,7 +267,8 @@ class ItemLoop:
         record = error_record(error, utt_id=utt_id, index=index)
         if self._job.raise_errors:
             raise DataError(
-                f"utterance {utt_id!r} (index {index}): {type(error).__name__}: {error}; mend or remove it, or use on_error: "
+                f"utterance {utt_id!r} (index {index}): {type(error).__name__}: {error}; mend or remove it, "
+                "or use on_error: "
                 "skip to record such utterances and go on",
                 detail=record["traceback"],
             ) from error
@@ -286,7 +291,9 @@ def _ids_of(env: Env) -> Any:
 
 
 class ShardWriters:
-    """What is written for one attempt: the runner's own files by its hooks, and results, dropped and failed items."""
+    """What is written for one attempt: the runner's own files by its hooks, and results, dropped and failed
+    items.
+    """
 
     def __init__(self, runner: "type[BaseRunner]", env: Env, task: ShardTask, attempt: Attempt) -> None:
         self._runner = runner

@@ -1,4 +1,6 @@
-"""What a run directory says of its run, without any process: read from the manifest, `done` files, attempts and leases."""
+"""What a run directory says of its run, without any process: read from the manifest, `done` files, attempts
+and leases.
+"""
 
 from collections import Counter
 from dataclasses import asdict, dataclass, field

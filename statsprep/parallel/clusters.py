@@ -1,4 +1,6 @@
-"""Dask clusters for a `parallel:` section, with the settings that suit few long tasks without data in Dask."""
+"""Dask clusters for a `parallel:` section, with the settings that suit few long tasks without data in
+Dask.
+"""
 
 import contextlib
 import importlib.util
@@ -64,7 +66,8 @@ def open_client(parallel: Mapping[str, Any]) -> Iterator[Any]:
             client.wait_for_workers(1, timeout=_START_TIMEOUT_S)
         except TimeoutError:
             raise WorkerError(
-                f"no worker came up within {_START_TIMEOUT_S} s; expected {workers}; look at the messages above, "
+                f"no worker came up within {_START_TIMEOUT_S} s; expected {workers}; look at the messages "
+                "above, "
                 "and try n_workers: 1 or env: none"
             ) from None
         has_pages = importlib.util.find_spec("bokeh") is not None
@@ -168,5 +171,7 @@ def count_workers(parallel: Mapping[str, Any]) -> int:
 
 
 def chunk_length(num_items: int) -> int:
-    """Items per task, so that a map of any length has about 256 tasks: one message costs as much as 500 small items."""
+    """Items per task, so that a map of any length has about 256 tasks: one message costs as much as 500 small
+    items.
+    """
     return max(1, math.ceil(num_items / 256))

@@ -42,7 +42,8 @@ class _Try:
 
 
 class DaskExecutor:
-    """Runs shards on the cluster that a `parallel:` section describes; the cluster lives as long as the block.
+    """Runs shards on the cluster that a `parallel:` section describes; the cluster lives as long as the
+    block.
 
     Raises:
         ConfigError: what a shard needs cannot be pickled.
@@ -108,8 +109,10 @@ class DaskExecutor:
                 self._client.cancel(list(flying), force=True)
         if given_up:
             raise WorkerError(
-                f"{listed(given_up, limit=3)}: the workers died there {_MOST_DEATHS} times in a row (killed, or out of memory); "
-                "look at that utterance, remove it or give workers more memory, and run the same command again"
+                f"{listed(given_up, limit=3)}: the workers died there {_MOST_DEATHS} times in a row (killed, "
+                "or out of memory); "
+                "look at that utterance, remove it or give workers more memory, and run the same command "
+                "again"
             )
 
     def _note_death(self, job: ShardJob, each: _Try) -> None:
@@ -152,7 +155,8 @@ def pickle_job(job: ShardJob) -> bytes:
             pickled: bytes = cloudpickle.dumps(part)
         except Exception as error:
             raise ConfigError(
-                f"{name} cannot be sent to workers ({type(error).__name__}: {error}); build such objects inside setup() from "
+                f"{name} cannot be sent to workers ({type(error).__name__}: {error}); build such objects "
+                "inside setup() from "
                 "plain config values, so that each worker makes its own"
             ) from error
     return pickled

@@ -1,4 +1,6 @@
-"""ESPnet3's parallel helpers: one parallel section for the process, and maps over it with the env injected."""
+"""ESPnet3's parallel helpers: one parallel section for the process, and maps over it with the env
+injected.
+"""
 
 import contextlib
 import secrets
@@ -79,8 +81,8 @@ def parallel_map(
 ) -> list[Any]:
     """`func` of each element, in the order of `data`.
 
-    Env entries are passed by parameter name. Without a client, one is made for the call where `set_parallel` chose workers;
-    else everything runs in this process.
+    Env entries are passed by parameter name. Without a client, one is made for the call where `set_parallel`
+    chose workers; else everything runs in this process.
 
     Args:
         func: module-level function of one element, and of env entries by name.

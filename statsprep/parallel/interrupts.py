@@ -1,4 +1,6 @@
-"""Ctrl-C and SIGTERM while a cluster starts or ends: they wait, for a cluster that is half built cannot be closed."""
+"""Ctrl-C and SIGTERM while a cluster starts or ends: they wait, for a cluster that is half built cannot be
+closed.
+"""
 
 import contextlib
 import signal
@@ -12,8 +14,9 @@ from types import FrameType
 def interrupts_held() -> Iterator[None]:
     """Hold SIGINT and SIGTERM back until the end of the block, and let them act there.
 
-    Threads and processes that are started inside never get SIGINT, not even from a terminal, which sends it to all: the
-    driver alone decides how its workers end. They do get SIGTERM, by which a nanny ends its worker.
+    Threads and processes that are started inside never get SIGINT, not even from a terminal, which sends it
+    to all: the driver alone decides how its workers end. They do get SIGTERM, by which a nanny ends its
+    worker.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

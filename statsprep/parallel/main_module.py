@@ -1,7 +1,8 @@
 """Worker processes that do not run the user's script again.
 
-A spawned process imports the parent's main script, so a script without `if __name__ == "__main__":` would start workers of
-its own in every worker. Nothing here needs that import: cloudpickle sends classes of `__main__` by value.
+A spawned process imports the parent's main script, so a script without `if __name__ == "__main__":` would
+start workers of its own in every worker. Nothing here needs that import: cloudpickle sends classes of
+`__main__` by value.
 """
 
 import contextlib

@@ -1,7 +1,8 @@
 """Mean, M2, minimum and maximum per dimension, of one utterance and of many, in float64.
 
-M2 is the sum of squared deviations from the mean, so that variance = M2 / count never suffers from the cancellation
-of `sum_square / count - mean ** 2`. Parts are combined by the identity of Chan, Golub and LeVeque (1983):
+M2 is the sum of squared deviations from the mean, so that variance = M2 / count never suffers from the
+cancellation of `sum_square / count - mean ** 2`. Parts are combined by the identity of Chan, Golub and
+LeVeque (1983):
 
     M2 = sum_i M2_i + sum_i n_i * (mean_i - mean) ** 2
 

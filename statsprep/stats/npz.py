@@ -1,6 +1,7 @@
 """`<key>_stats.npz`: ESPnet's keys count, sum, sum_square, and mean, m2, min, max beside them, all float64.
 
-Consumers should take `m2 / count` for the variance: `sum_square` is exact only as far as float64 can hold a square.
+Consumers should take `m2 / count` for the variance: `sum_square` is exact only as far as float64 can hold a
+square.
 """
 
 import zipfile
@@ -41,6 +42,7 @@ def read_stats(path: Path) -> Moments:
             )
     except (OSError, KeyError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise DataError(
-            f"{path}: cannot read statistics ({error}); expected an archive with count, mean, m2, min and max; "
+            f"{path}: cannot read statistics ({error}); expected an archive with count, mean, m2, min and "
+            "max; "
             "measure the split again"
         ) from error

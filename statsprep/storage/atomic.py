@@ -1,6 +1,7 @@
 """The one place that writes files: each appears whole or not at all, and stays after a power cut.
 
-A reader never sees half a file: content goes to a temporary name in the same folder, is flushed to the disk, and is renamed.
+A reader never sees half a file: content goes to a temporary name in the same folder, is flushed to the disk,
+and is renamed.
 """
 
 import contextlib
@@ -38,7 +39,9 @@ def open_atomic(
     path: Path | str, *, binary: Literal[True]
 ) -> contextlib.AbstractContextManager[IO[bytes]]: ...
 def open_atomic(path: Path | str, *, binary: bool = False) -> contextlib.AbstractContextManager[IO[Any]]:
-    """Open a temporary file beside `path`; on leaving without an error it is fsynced and renamed to `path`."""
+    """Open a temporary file beside `path`; on leaving without an error it is fsynced and renamed to
+    `path`.
+    """
     return _opened(Path(path), binary)
 
 
@@ -67,7 +70,9 @@ def open_private(
 def open_private(path: Path, *, binary: Literal[True]) -> contextlib.AbstractContextManager[IO[bytes]]: ...
 @contextlib.contextmanager
 def open_private(path: Path, *, binary: bool = False) -> Iterator[IO[Any]]:
-    """Open a new file in a folder that this process alone writes to and then commits as a whole, by a rename of its own."""
+    """Open a new file in a folder that this process alone writes to and then commits as a whole, by a rename
+    of its own.
+    """
     with disk_errors_named(path), _create(path, binary) as stream:
         yield stream
 

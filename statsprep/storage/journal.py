@@ -4,9 +4,9 @@ r"""The journal of one attempt at a shard: what is finished, item by item, whate
 
     [position, status, utt_id, result, {row key: shape}, crc32 of the item's rows]
 
-and `rows.bin` the float64 rows that belong to these lines, one after the other. Every append goes straight to the operating
-system, rows before their line, so a killed process loses no finished item. A reader trusts the longest prefix whose
-lines parse, count up from 0 and match their rows' checksum.
+and `rows.bin` the float64 rows that belong to these lines, one after the other. Every append goes straight to
+the operating system, rows before their line, so a killed process loses no finished item. A reader trusts the
+longest prefix whose lines parse, count up from 0 and match their rows' checksum.
 """
 
 import itertools
@@ -91,11 +91,9 @@ def _write_all(descriptor: int, content: bytes) -> None:
 
 def read_journal(folder: Path) -> Iterator[Entry]:
     """The entries of the journal's valid prefix, streamed; nothing where there is no journal."""
-    try:
-        lines, rows = open(folder / JOURNAL, "rb"), open(folder / ROWS, "rb")
-    except FileNotFoundError:
+    if not (folder / JOURNAL).exists() or not (folder / ROWS).exists():
         return
-    with lines, rows:
+    with open(folder / JOURNAL, "rb") as lines, open(folder / ROWS, "rb") as rows:
         for expected in itertools.count():
             entry = _parse_entry(lines.readline(), rows)
             if entry is None or entry.position != expected:

@@ -1,7 +1,8 @@
-"""`<key>_utt_stats.npy`: float64 (num_utterances, 4, dim) with each utterance's mean, M2, minimum and maximum.
+"""`<key>_utt_stats.npy`: float64 (num_utterances, 4, dim) with each utterance's mean, M2, minimum and
+maximum.
 
-Row i belongs to line i of `<key>_shape`, whose first number is the count. `statsprep.stats.moments.combine` makes the statistics of
-any subset from them.
+Row i belongs to line i of `<key>_shape`, whose first number is the count. `statsprep.stats.moments.combine`
+makes the statistics of any subset from them.
 """
 
 from collections.abc import Sequence

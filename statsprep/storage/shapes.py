@@ -1,6 +1,8 @@
-"""Shape files: `utt_id 312,80` per line (ESPnet's text), and the same as Arrow for fast, memory-mapped loading.
+"""Shape files: `utt_id 312,80` per line (ESPnet's text), and the same as Arrow for fast, memory-mapped
+loading.
 
-The Arrow file `<key>_shape.arrow` has the columns utt_id (large_string), index (int64, position in the split) and dim0, dim1,
+The Arrow file `<key>_shape.arrow` has the columns utt_id (large_string), index (int64, position in the split)
+and dim0, dim1,
 ... (int64), in the order of the text.
 """
 
@@ -11,7 +13,8 @@ from typing import Any
 from statsprep.errors import DataError
 from statsprep.storage.atomic import open_private
 
-# Small shards are gathered to record batches of this many rows, so that a merged file has few batches to look through.
+# Small shards are gathered to record batches of this many rows, so that a merged file has few batches to look
+# through.
 _ROWS_PER_BATCH = 65_536
 
 
@@ -31,7 +34,8 @@ def parse_shape(line: str, where: str) -> tuple[str, tuple[int, ...]]:
         shape = tuple(int(length) for length in text.split(","))
     except ValueError:
         raise DataError(
-            f"{where}: got {line.rstrip()!r}; expected 'utt_id 312' or 'utt_id 312,80'; measure the split again"
+            f"{where}: got {line.rstrip()!r}; expected 'utt_id 312' or 'utt_id 312,80'; measure the split "
+            "again"
         ) from None
     return utt_id, shape
 
@@ -78,7 +82,8 @@ def _to_table(rows: Sequence[tuple[str, int, Sequence[int]]]) -> Any:
     for utt_id, _, shape in rows:
         if len(shape) != num_dims:
             raise DataError(
-                f"utterance {utt_id!r}: features of shape {tuple(shape)} after ones of {num_dims} dimensions; "
+                f"utterance {utt_id!r}: features of shape {tuple(shape)} after ones of {num_dims} "
+                "dimensions; "
                 "expected one number of dimensions per key; mend collect_feats"
             )
     columns = {
@@ -104,7 +109,8 @@ def _write_arrow(target: Path, tables: Iterable[Any]) -> int:
                 writer = pa.ipc.new_file(stream, schema)
             elif table.schema != schema:
                 raise DataError(
-                    f"{target}: shards disagree on the number of dimensions ({', '.join(table.schema.names[2:])} "
+                    f"{target}: shards disagree on the number of dimensions "
+                    f"({', '.join(table.schema.names[2:])} "
                     f"after {', '.join(schema.names[2:])}); mend collect_feats and measure again"
                 )
             num_rows += table.num_rows

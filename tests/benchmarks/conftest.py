@@ -77,7 +77,9 @@ def timed(call: Callable[[], object]) -> float:
 
 
 def best_of_pairs(ours: Callable[[], object], theirs: Callable[[], object]) -> tuple[float, float]:
-    """The best seconds of either side, measured in turn so that both meet the same neighbours; one warm round first."""
+    """The best seconds of either side, measured in turn so that both meet the same neighbours; one warm round
+    first.
+    """
     ours(), theirs()
     rounds = [(timed(ours), timed(theirs)) for _ in range(NUM_ROUNDS)]
     return min(first for first, _ in rounds), min(second for _, second in rounds)

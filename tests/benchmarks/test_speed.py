@@ -50,7 +50,9 @@ def test_collect_stats_against_a_plain_loop(corpus: Corpus, tmp_path: Path) -> N
 
 @contextlib.contextmanager
 def two_loops(corpus: Corpus) -> Iterator[multiprocessing.synchronize.Barrier]:
-    """Two plain loops over half of the corpus each, which wait at the barrier before and after every round."""
+    """Two plain loops over half of the corpus each, which wait at the barrier before and after every
+    round.
+    """
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(3, timeout=300)
     loops = [
@@ -69,7 +71,9 @@ def two_loops(corpus: Corpus) -> Iterator[multiprocessing.synchronize.Barrier]:
 
 
 def test_two_workers_against_two_plain_loops(corpus: Corpus, tmp_path: Path) -> None:
-    """Two Dask workers do at least 0.85 of what two plain loops do side by side; the start of either is apart."""
+    """Two Dask workers do at least 0.85 of what two plain loops do side by side; the start of either is
+    apart.
+    """
     import statsprep.parallel  # noqa: F401  registers the executor
     from statsprep.engine.executor import make_executor
 
@@ -120,8 +124,8 @@ def test_collect_stats_against_lhotse(corpus: Corpus, tmp_path: Path) -> None:
         pytest.skip("lhotse is not installed here")
     given = json.dumps([corpus.name, str(corpus.manifest), corpus.frontend, corpus.audio])
     done = subprocess.run(
-        [sys.executable, "-c", _AGAINST_LHOTSE], input=given, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, check=True,
+        [sys.executable, "-c", _AGAINST_LHOTSE], input=given, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True,
     )  # fmt: skip
     ours, theirs = map(float, done.stdout.split()[-2:])
     what = f"{corpus.name}: collect_stats {ours:.2f} s, lhotse {theirs:.2f} s, times as fast"
@@ -164,7 +168,9 @@ print(seconds, int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read
 
 @pytest.mark.parametrize("output_dir", [None, "exp"], ids=["list", "files"])
 def test_a_million_trivial_indices(output_dir: str | None, tmp_path: Path) -> None:
-    """Through two Dask workers in at most 20 s, with a driver below 500 MB; as a list, and journaled into files."""
+    """Through two Dask workers in at most 20 s, with a driver below 500 MB; as a list, and journaled into
+    files.
+    """
     words = [sys.executable, "-c", _TRIVIAL, *([output_dir] if output_dir else [])]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
     seconds, peak_mb = map(float, done.stdout.split())

@@ -1,4 +1,6 @@
-"""The real command line in processes of its own, recipes to run with it, and what two runs are compared by."""
+"""The real command line in processes of its own, recipes to run with it, and what two runs are
+compared by.
+"""
 
 import hashlib
 import json
@@ -146,9 +148,9 @@ def statsprep_in() -> Iterator[Callable[[Path], StatsprepCommand]]:
         command.end_all()
 
 
-# A runner with everything that a killed run could spoil: rows, dropped and failing items, a file of its own, a merge.
-# MEASURED names a log that says which item was handled by which process; PAUSE_S makes each item slow, MERGE_PAUSE_S
-# the merge.
+# A runner with everything that a killed run could spoil: rows, dropped and failing items, a file of its own,
+# a merge. MEASURED names a log that says which item was handled by which process; PAUSE_S makes each item
+# slow, MERGE_PAUSE_S the merge.
 _CHEAP_RECIPE = """\
 import os
 import time
@@ -253,7 +255,9 @@ class RunDir:
         return [json.loads(line) for line in (self.root / name).read_text(encoding="utf-8").splitlines()]
 
     def merged(self) -> dict[str, str]:
-        """SHA-256 of every merged file and of merged.json itself: two runs with equal ones have equal bytes."""
+        """SHA-256 of every merged file and of merged.json itself: two runs with equal ones have equal
+        bytes.
+        """
         names = ["merged.json", *self.json("merged.json")["files"]]
         return {name: hashlib.sha256((self.root / name).read_bytes()).hexdigest() for name in names}
 

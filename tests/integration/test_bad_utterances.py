@@ -38,7 +38,9 @@ collect_stats: {splits: [train]}
 
 @pytest.fixture
 def corpus(tmp_path: Path, recipe: Callable[..., Path]) -> Path:
-    """1,000 utterances of ten samples, of which one makes the transform raise, one holds a NaN, one is no audio."""
+    """1,000 utterances of ten samples, of which one makes the transform raise, one holds a NaN, one is no
+    audio.
+    """
     for name, samples in (("good", np.full(10, 0.5)), ("nan", np.array([0.5, np.nan, 0.5]))):
         soundfile.write(tmp_path / f"{name}.wav", samples, 8000, subtype="FLOAT")
     (tmp_path / "text.wav").write_text("this is no audio\n", encoding="utf-8")
@@ -62,7 +64,9 @@ def test_raise_stops_at_the_first_and_names_it(corpus: Path, statsprep: Statspre
 def test_skip_records_three_and_measures_the_rest(
     corpus: Path, tmp_path: Path, statsprep: StatsprepCommand
 ) -> None:
-    """Within max_errors (1% by default) the run ends with 0 and lists what failed, with kinds and tracebacks."""
+    """Within max_errors (1% by default) the run ends with 0 and lists what failed, with kinds and
+    tracebacks.
+    """
     seen = statsprep("run", corpus)
     found = RunDir(tmp_path / "exp" / "train")
     errors = found.lines("errors.jsonl")
@@ -82,7 +86,9 @@ def test_skip_records_three_and_measures_the_rest(
 def test_more_than_max_errors_is_an_error_and_the_rest_is_kept(
     corpus: Path, tmp_path: Path, statsprep: StatsprepCommand
 ) -> None:
-    """Above the limit the exit code is 3, but everything good is measured and merged, and a higher limit accepts it."""
+    """Above the limit the exit code is 3, but everything good is measured and merged, and a higher limit
+    accepts it.
+    """
     seen = statsprep("run", corpus, "collect_stats.max_errors=2", code=3)
     assert "3 utterances failed, at most 2 may" in seen.errors[0]
     assert "by kind: 1 exception, 1 non_finite, 1 unreadable" in seen.err

@@ -101,7 +101,9 @@ def test_overwrite_measures_what_has_changed(
 def test_what_results_do_not_depend_on_resumes(
     words: tuple[str, ...], measured: Path, statsprep: StatsprepCommand
 ) -> None:
-    """Workers, their options, later layers, a default written out, limits and log level measure nothing again."""
+    """Workers, their options, later layers, a default written out, limits and log level measure nothing
+    again.
+    """
     assert num_from_before(statsprep("run", measured, *words)) == [54, 6]
 
 
@@ -173,7 +175,9 @@ def test_changed_code_of_the_runner_is_refused(
 def test_code_that_does_the_same_resumes(
     old: str, new: str, half_done: Path, tmp_path: Path, statsprep: StatsprepCommand
 ) -> None:
-    """Comments, docstrings and what the runner does not use are no change: only the missing shard is measured."""
+    """Comments, docstrings and what the runner does not use are no change: only the missing shard is
+    measured.
+    """
     edit_code(tmp_path, old, new)
     assert num_from_before(statsprep("run", half_done)) == [550]
 

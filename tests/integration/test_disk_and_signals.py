@@ -1,4 +1,6 @@
-"""A full disk and a stop signal: one line, the right exit code, nothing lost, and the same command goes on."""
+"""A full disk and a stop signal: one line, the right exit code, nothing lost, and the same command
+goes on.
+"""
 
 import shutil
 import signal
@@ -36,7 +38,9 @@ def test_disk_full_in_mid_shard(
     undisturbed: dict[str, str],
     mount_tmpfs: Mount,
 ) -> None:
-    """Exit code 4 and one line that names the place; with more space, the run goes on with what was finished."""
+    """Exit code 4 and one line that names the place; with more space, the run goes on with what was
+    finished.
+    """
     found, log = RunDir(tmp_path / "exp"), tmp_path / "measured"
     found.root.mkdir()
     remount = mount_tmpfs(found.root, "size=200k")
@@ -88,7 +92,9 @@ def test_stop_signal(
     statsprep: StatsprepCommand,
     undisturbed: dict[str, str],
 ) -> None:
-    """Exit code 75 within seconds, one line, no worker left behind, and at most the items in hand are done twice."""
+    """Exit code 75 within seconds, one line, no worker left behind, and at most the items in hand are done
+    twice.
+    """
     found, log = RunDir(tmp_path / "exp"), tmp_path / "measured"
     started = statsprep.start("run", "prep.yaml", *parallel, PAUSE_S="0.02", MEASURED=str(log))
     wait_until(lambda: num_measured(log) > 60)
@@ -116,7 +122,9 @@ def test_stop_signal(
 def test_stop_signal_while_starting(
     parallel: tuple[str, ...], statsprep: StatsprepCommand, cheap_recipe: Callable[..., Path]
 ) -> None:
-    """At whichever moment of the first two seconds SIGTERM comes, the end is 75 (or 0), without a traceback."""
+    """At whichever moment of the first two seconds SIGTERM comes, the end is 75 (or 0), without a
+    traceback.
+    """
     config = cheap_recipe(100, 50)
     for number in range(6):
         started = statsprep.start("run", config, *parallel, f"stats_dir=exp{number}", PAUSE_S="0.02")

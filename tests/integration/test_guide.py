@@ -1,4 +1,6 @@
-"""What the published guides of ESPnet3 show works here with the import line changed, and so does their YAML."""
+"""What the published guides of ESPnet3 show works here with the import line changed, and so does their
+YAML.
+"""
 
 import json
 from collections.abc import Callable
@@ -12,8 +14,9 @@ from tests.integration.conftest import RunDir, StatsprepCommand
 
 NUM_RECORDINGS = 40
 
-# A provider with (cfg, *, params=None) and its own worker setup, a runner with a cleaner that drops utterances, a
-# script without `if __name__ == "__main__"`, called in process and, after set_parallel, on workers.
+# A provider with (cfg, *, params=None) and its own worker setup, a runner with a cleaner that drops
+# utterances, a script without `if __name__ == "__main__"`, called in process and, after set_parallel, on
+# workers.
 _SCRIPT = """\
 import json
 import sys
@@ -63,7 +66,8 @@ class SpectrumRunner(BaseRunner):
             if sample is None:
                 return None
         spectrum = np.abs(np.fft.rfft(sample["signal"]))[:num_bins]
-        return {{"utt_id": sample["utt_id"], "shape": spectrum.shape, "peak": spectrum.argmax(), "top": spectrum.max()}}
+        return {{"utt_id": sample["utt_id"], "shape": spectrum.shape, "peak": spectrum.argmax(), "top":
+        spectrum.max()}}
 
 
 cfg = OmegaConf.load("prep.yaml")
@@ -96,7 +100,9 @@ parallel: {{env: local, n_workers: 2, options: {{}}}}
 def test_script_gives_the_same_list_in_process_and_on_workers(
     imports: str, worker_setup: str, tmp_path: Path, statsprep: StatsprepCommand
 ) -> None:
-    """One runner, called twice with set_parallel between: equal lists of JSON, dropped utterances left out."""
+    """One runner, called twice with set_parallel between: equal lists of JSON, dropped utterances left
+    out.
+    """
     code = _SCRIPT.format(imports=_IMPORTS[imports], worker_setup=worker_setup)
     (tmp_path / "prep.py").write_text(code, encoding="utf-8")
     (tmp_path / "prep.yaml").write_text(_PREP_YAML, encoding="utf-8")
@@ -188,7 +194,8 @@ def training_yaml(tmp_path: Path) -> Path:
 def test_training_yaml_is_measured_before_its_statistics_exist(
     tmp_path: Path, statsprep: StatsprepCommand
 ) -> None:
-    """conf/training.yaml with ESPnet's class names, shape files and a stats_file that do not exist yet: `statsprep run`
+    """conf/training.yaml with ESPnet's class names, shape files and a stats_file that do not exist yet:
+    `statsprep run`
     finds it, and writes just those files."""
     statsprep("run", "collect_stats.max_errors=2")
     for split, number in (("train", 52), ("valid", 6)):
@@ -217,7 +224,9 @@ def test_later_layers_of_the_training_yaml_do_not_matter(
 def test_prepared_data_goes_into_files_shard_by_shard(
     tmp_path: Path, recipe: Callable[..., Path], statsprep: StatsprepCommand
 ) -> None:
-    """With output_dir the same pair writes results.jsonl and dropped.jsonl, keyed by the utt_id in each result."""
+    """With output_dir the same pair writes results.jsonl and dropped.jsonl, keyed by the utt_id in each
+    result.
+    """
     code = _SCRIPT.format(imports=_IMPORTS["short"], worker_setup="make_worker_setup_fn").partition(
         "\ncfg = "
     )[0]

@@ -1,4 +1,5 @@
-"""SIGKILL at random moments, and at every single step: the same command, typed again, ends with the bytes of an
+"""SIGKILL at random moments, and at every single step: the same command, typed again, ends with the bytes of
+an
 undisturbed run."""
 
 import os
@@ -52,7 +53,9 @@ def kill_at_random(started: Started, chance: random.Random, longest_s: float) ->
 def test_driver_killed_mid_run(
     parallel: tuple[str, ...], tmp_path: Path, statsprep: StatsprepCommand, undisturbed: dict[str, str]
 ) -> None:
-    """Whenever the driver is killed, a finished item is never measured again, and its workers end by themselves."""
+    """Whenever the driver is killed, a finished item is never measured again, and its workers end by
+    themselves.
+    """
     chance, found, log = random.Random(1), RunDir(tmp_path / "exp"), tmp_path / "measured"
     groups, num_kills, num_mid_run = [], 0, 0
     for _ in range(max(2, NUM_KILLS // 4)):
@@ -136,8 +139,8 @@ def test_collect_stats_killed(tmp_path: Path, statsprep: StatsprepCommand) -> No
         assert RunDir(tmp_path / "exp" / split).twice() == []
 
 
-# Forks a child per step, so that nothing is imported anew: it is killed before its n-th change of the disk, and a
-# second child finishes the run.
+# Forks a child per step, so that nothing is imported anew: it is killed before its n-th change of the disk,
+# and a second child finishes the run.
 _SWEEP = """\
 import itertools, json, os, shutil, signal, sys
 from pathlib import Path
@@ -187,7 +190,9 @@ print(step - 1, file=result)
 def test_killed_at_every_step(
     tmp_path: Path, cheap_recipe: Callable[..., Path], statsprep: StatsprepCommand
 ) -> None:
-    """Whichever change of the disk is the last one, the next run ends with the same bytes and leaves nothing behind."""
+    """Whichever change of the disk is the last one, the next run ends with the same bytes and leaves nothing
+    behind.
+    """
     cheap_recipe(12, 4)
     num_steps = int(statsprep.start_python("-c", _SWEEP).wait(200).check().out)
     assert num_steps > 60
@@ -221,7 +226,9 @@ indices: 26
 def test_shard_that_dies_after_every_third_item_still_ends(
     parallel: tuple[str, ...], tmp_path: Path, recipe: Callable[..., Path], statsprep: StatsprepCommand
 ) -> None:
-    """Each attempt goes on after the last one, so a shard longer than any process lives is finished all the same."""
+    """Each attempt goes on after the last one, so a shard longer than any process lives is finished all the
+    same.
+    """
     config = recipe(_DEADLY, _DEADLY_CONFIG)
     statsprep("run", config, "stats_dir=undisturbed")
     codes = []
@@ -270,7 +277,9 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_damage_is_named_and_repaired(
     damage: str, finished_run: RunDir, statsprep: StatsprepCommand, tmp_path: Path
 ) -> None:
-    """`verify` names the damaged shard or file; the next run measures that shard alone again, to the same bytes."""
+    """`verify` names the damaged shard or file; the next run measures that shard alone again, to the same
+    bytes.
+    """
     expected, log = finished_run.merged(), tmp_path / "measured"
     do_damage, message = DAMAGES[damage]
     do_damage(finished_run.root)

@@ -1,4 +1,5 @@
-"""Mistakes of every kind end with one line that says where, what was seen, what was expected and what to do, and with
+"""Mistakes of every kind end with one line that says where, what was seen, what was expected and what to do,
+and with
 the right exit code; never with a traceback."""
 
 import json
@@ -250,7 +251,9 @@ MISTAKES = {
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistake_is_one_line(name: str, corpus: Path, statsprep: StatsprepCommand) -> None:
-    """Where, what was seen, what was expected and what to do, on one line; and nothing is left in stats_dir."""
+    """Where, what was seen, what was expected and what to do, on one line; and nothing is left in
+    stats_dir.
+    """
     mistake = MISTAKES[name]
     mistake.spoil(corpus)
     seen = statsprep(*mistake.words, code=mistake.code)

@@ -1,4 +1,6 @@
-"""One answer: in process and with any number of Dask workers, a corpus is measured to the same bytes, and rightly."""
+"""One answer: in process and with any number of Dask workers, a corpus is measured to the same bytes, and
+rightly.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -34,7 +36,9 @@ def measured(asterisk: Path) -> dict[int, Path]:
 @pytest.mark.corpus
 @pytest.mark.parametrize("number", WORKERS[1:])
 def test_every_mode_writes_the_same_bytes(number: int, measured: dict[int, Path]) -> None:
-    """Every merged file, and merged.json with the digests of every shard, is the same with any number of workers."""
+    """Every merged file, and merged.json with the digests of every shard, is the same with any number of
+    workers.
+    """
     for split in SPLITS:
         merged = RunDir(measured[number] / split).merged()
         assert merged == RunDir(measured[0] / split).merged()
@@ -138,7 +142,9 @@ def test_statistics_equal_an_independent_accumulation(
 
 @pytest.mark.corpus
 def test_front_end_agrees_with_librosa(asterisk: Path) -> None:
-    """The logarithm of librosa.feature.melspectrogram with the same options, to 1e-4, over recordings of all voices."""
+    """The logarithm of librosa.feature.melspectrogram with the same options, to 1e-4, over recordings of all
+    voices.
+    """
     import librosa
     import soundfile
     import torch
@@ -195,7 +201,8 @@ model: {_target_: src.prep.FarFromZero}
 def test_large_mean_and_small_deviation_are_measured_exactly(
     tmp_path: Path, recipe: Callable[..., Path], statsprep: StatsprepCommand
 ) -> None:
-    """Features of mean 1000 and deviation 0.1: sums of squares would lose half of the variance's digits; not here, and
+    """Features of mean 1000 and deviation 0.1: sums of squares would lose half of the variance's digits; not
+    here, and
     not differently by the number of workers."""
     config = recipe(_HARD_MODEL, _HARD_CONFIG)
     for number in (0, 2, 3):

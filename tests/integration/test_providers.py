@@ -69,7 +69,9 @@ def test_provider_that_fails_in_process_says_the_same(
 def test_provider_that_takes_twenty_seconds_works(
     tmp_path: Path, recipe: Callable[..., Path], statsprep: StatsprepCommand
 ) -> None:
-    """No worker is taken for dead while it builds, even in code that holds the interpreter's lock; each builds once."""
+    """No worker is taken for dead while it builds, even in code that holds the interpreter's lock; each
+    builds once.
+    """
     config = recipe(
         _SQUARE
         + """\
@@ -91,7 +93,9 @@ def test_provider_that_takes_twenty_seconds_works(
 def test_object_that_cannot_travel_is_an_error_with_the_fix(
     recipe: Callable[..., Path], statsprep: StatsprepCommand
 ) -> None:
-    """A lock in the worker setup cannot be pickled: said at once, on the driver, with what to write instead."""
+    """A lock in the worker setup cannot be pickled: said at once, on the driver, with what to write
+    instead.
+    """
     config = recipe(
         _SQUARE
         + """\

@@ -80,11 +80,13 @@ print(peak_mib())
 
 
 def test_large_manifest_is_opened_in_little_memory(tmp_path: Path, statsprep: StatsprepCommand) -> None:
-    """A worker maps the driver's index: a manifest of a million rows (five with STATSPREP_FULL) in under 200 MB."""
+    """A worker maps the driver's index: a manifest of a million rows (five with STATSPREP_FULL) in under 200
+    MB.
+    """
     with open(tmp_path / "train.jsonl", "w", encoding="utf-8") as manifest:
         for number in range(NUM_ROWS):
             manifest.write(
-                f'{{"utt_id": "utt_{number:09d}", "audio": "a/{number}.wav", "text": "some words", "speaker": "s"}}\n'
+                f'{{"utt_id": "utt_{number:09d}", "audio": "a/{number}.wav", "text": "some words"}}\n'
             )
     build = f"""{_PEAK}
 from statsprep.data.combined import CombinedDataset, Source
@@ -113,7 +115,9 @@ print(json.dumps([len(split), rows, peak_mib()]))
 
 
 def test_driver_keeps_no_object_per_item(statsprep: StatsprepCommand) -> None:
-    """Ten million indices are a range with at most 10,000 shards: planning and the manifest take little of anything."""
+    """Ten million indices are a range with at most 10,000 shards: planning and the manifest take little of
+    anything.
+    """
     code = f"""{_PEAK}
 from statsprep.engine.plan import Items, plan_shards
 items = Items.of(range(10_000_000))

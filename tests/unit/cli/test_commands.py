@@ -127,7 +127,8 @@ def test_strays_are_shown(recipe: Path, statsprep: Statsprep, tmp_path: Path) ->
         (
             "stats_dir: exp\ndataset: {train: [{manifest: a}], valid: [{manifest: a}]}",
             ["c.yaml", "--splits", "vaild"],
-            "dataset.vaild: missing; --splits got 'vaild'; expected one of 'train', 'valid'; did you mean 'valid'?",
+            "dataset.vaild: missing; --splits got 'vaild'; expected one of 'train', 'valid'; did you mean "
+            "'valid'?",
         ),
         ("stats_dir: exp", ["c.yaml", "d.yaml"], "'c.yaml', 'd.yaml'; expected one CONFIG"),
         ("stats_dir: exp", ["c.yaml", "--parallel", "loca"], "loca"),

@@ -155,7 +155,8 @@ def test_help_and_import_load_nothing_heavy() -> None:
         "from statsprep.cli.main import main\n"
         "try:\n    main(['run', '--help'])\n"
         "except SystemExit:\n    pass\n"
-        "heavy = ('torch', 'dask', 'distributed', 'librosa', 'omegaconf', 'pyarrow', 'soundfile', 'pydantic')\n"
+        "heavy = ('torch', 'dask', 'distributed', 'librosa', 'omegaconf', 'pyarrow', 'soundfile', "
+        "'pydantic')\n"
         "print([name for name in heavy if name in sys.modules])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -72,7 +72,8 @@ def test_a_missing_recipe_lists_the_places_tried(folder: Path) -> None:
         f" (+{len(places) - 8} more)" if len(places) > 8 else ""
     )
     assert str(caught.value) == (
-        f"data_src 'my_recipe/asr': no dataset module; looked for {shown}; create one of them with a class Dataset"
+        f"data_src 'my_recipe/asr': no dataset module; looked for {shown}; create one of them with a class "
+        "Dataset"
     )
 
 

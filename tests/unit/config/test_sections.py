@@ -1,4 +1,6 @@
-"""Sections have documented defaults and refuse everything else with the key, the value and what was expected."""
+"""Sections have documented defaults and refuse everything else with the key, the value and what was
+expected.
+"""
 
 import logging
 from pathlib import Path
@@ -101,7 +103,8 @@ def test_a_section_cannot_be_changed() -> None:
         ({"zzz": 4}, f"collect_stats: unknown key 'zzz'; expected the keys {COLLECT_KEYS}"),
         (
             {"max_errors": "101%"},
-            "collect_stats.max_errors: '101%' is not valid; expected a count such as 20 or a share such as 1%",
+            "collect_stats.max_errors: '101%' is not valid; expected a count such as 20 or a share such as "
+            "1%",
         ),
         (
             {"max_errors": -1},
@@ -151,16 +154,19 @@ def test_a_wrong_collect_stats_section_is_one_line(value: Any, message: str) -> 
     [
         (
             {"env": "slrum"},
-            "parallel.env: 'slrum' is not valid; expected one of none, local, local_gpu, slurm, pbs, sge, lsf, "
+            "parallel.env: 'slrum' is not valid; expected one of none, local, local_gpu, slurm, pbs, sge, "
+            "lsf, "
             "htcondor, oar, moab, ssh, kube; did you mean 'slurm'?",
         ),
         (
             {"n_workers": 0},
-            "parallel.n_workers: 0 is not valid; expected an integer of at least 1, or {minimum: 0, maximum: 8}",
+            "parallel.n_workers: 0 is not valid; expected an integer of at least 1, or {minimum: 0, maximum: "
+            "8}",
         ),
         (
             {"n_workers": "4"},
-            "parallel.n_workers: '4' is not valid; expected an integer of at least 1, or {minimum: 0, maximum: 8}",
+            "parallel.n_workers: '4' is not valid; expected an integer of at least 1, or {minimum: 0, "
+            "maximum: 8}",
         ),
         (
             {"n_workers": {"minimum": 2}},
@@ -181,7 +187,8 @@ def test_a_wrong_collect_stats_section_is_one_line(value: Any, message: str) -> 
         ),
         (
             {1: 2},
-            "parallel: unknown key '1'; expected the keys 'env', 'n_workers', 'options', 'allow_overwrite_lock'",
+            "parallel: unknown key '1'; expected the keys 'env', 'n_workers', 'options', "
+            "'allow_overwrite_lock'",
         ),
     ],
 )

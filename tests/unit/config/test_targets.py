@@ -123,7 +123,8 @@ def test_functions_class_methods_torch_and_espnet_names_are_built(allow: TargetP
         ),
         (
             "src.nets.subprocess.Popen",
-            "'src.nets.subprocess.Popen' is defined in 'subprocess', which is not allowed; allowed are {allowed}; "
+            "'src.nets.subprocess.Popen' is defined in 'subprocess', which is not allowed; allowed are "
+            "{allowed}; "
             "if you trust it, pass --allow_target subprocess",
         ),
         (
@@ -133,12 +134,14 @@ def test_functions_class_methods_torch_and_espnet_names_are_built(allow: TargetP
         ),
         (
             "statsprep.config.load.Path",
-            "'statsprep.config.load.Path' is defined in 'pathlib', which is not allowed; allowed are {allowed}; "
+            "'statsprep.config.load.Path' is defined in 'pathlib', which is not allowed; allowed are "
+            "{allowed}; "
             "if you trust it, pass --allow_target pathlib",
         ),
         (
             "src.nets.Net.__init__.__globals__.get",
-            "'src.nets.Net.__init__.__globals__.get' reaches into Python's internals; expected a class or function",
+            "'src.nets.Net.__init__.__globals__.get' reaches into Python's internals; expected a class or "
+            "function",
         ),
         (
             "statsprp.data.X",
@@ -153,7 +156,8 @@ def test_functions_class_methods_torch_and_espnet_names_are_built(allow: TargetP
         (
             "espnet2.iterators.sequence_iter_factory.SequenceIterFactry",
             "'espnet2.iterators.sequence_iter_factory.SequenceIterFactry' is not allowed; "
-            f"did you mean '{SEQUENCE}'?; allowed are {{allowed}}; if you trust it, pass --allow_target espnet2",
+            f"did you mean '{SEQUENCE}'?; allowed are {{allowed}}; if you trust it, pass --allow_target "
+            "espnet2",
         ),
         ("src.net.Net", "'src' has no 'net'; did you mean 'nets'?"),
         ("src.nets.Nett", "'src.nets' has no 'Nett'; did you mean 'Net'?"),

@@ -55,12 +55,8 @@ def test_a_committed_shard_says_what_it_holds_and_can_be_trusted(paths: RunPaths
 def test_each_defect_of_a_shard_is_told(paths: RunPaths) -> None:
     commit(begin(paths, 4))
     folder = paths.shard(3)
-    assert (
-        find_defect(folder, Shard(4, 30, 34), TRUSTED) == "done speaks of 4 items of shard 3, the plan has 4"
-    )
-    assert (
-        find_defect(folder, Shard(3, 30, 35), TRUSTED) == "done speaks of 4 items of shard 3, the plan has 5"
-    )
+    assert find_defect(folder, Shard(4, 30, 34), TRUSTED) == "done has 4 items of shard 3, the plan has 4"
+    assert find_defect(folder, Shard(3, 30, 35), TRUSTED) == "done has 4 items of shard 3, the plan has 5"
     assert (
         find_defect(folder, SHARD, frozenset({"f2"})) == "it was measured with another config, code or data"
     )

@@ -41,7 +41,8 @@ def test_a_missing_entry_names_what_there_is_and_the_nearest() -> None:
     with pytest.raises(ConfigError) as caught:
         bind_env(needs_more, ENV)
     assert str(caught.value) == (
-        "needs_more: needs 'modle', but the provider's env has 'dataset', 'device', 'model'; did you mean 'model'?; "
+        "needs_more: needs 'modle', but the provider's env has 'dataset', 'device', 'model'; did you mean "
+        "'model'?; "
         "return it from the provider or give it a default"
     )
     with pytest.raises(ConfigError, match="the provider's env has nothing"):

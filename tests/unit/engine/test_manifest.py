@@ -1,4 +1,6 @@
-"""Opening a run: go on with the same thing, refuse another with a readable difference, remove only what runs make."""
+"""Opening a run: go on with the same thing, refuse another with a readable difference, remove only what runs
+make.
+"""
 
 import json
 from pathlib import Path
@@ -115,8 +117,8 @@ def write_run(paths: RunPaths) -> list[Path]:
     for folder in (paths.shard(0), paths.shard(7), paths.attempts / "split.1.abc", paths.root / ".merge.abc"):
         folder.mkdir(parents=True)
         (folder / "file").write_text("x")
-    files = ["results.jsonl", "dropped.jsonl", "errors.jsonl", "feats_shape", "feats_shape.arrow", "feats_stats.npz",
-             "stats_keys", "index.arrow", "indices.npy", "own.txt"]  # fmt: skip
+    files = ["results.jsonl", "dropped.jsonl", "errors.jsonl", "feats_shape", "feats_shape.arrow",
+             "feats_stats.npz", "stats_keys", "index.arrow", "indices.npy", "own.txt"]  # fmt: skip
     for name in files:
         (paths.root / name).write_text("x")
     paths.receipt.write_text(json.dumps({"files": {"own.txt": {}}}))

@@ -11,7 +11,7 @@ import pytest
 
 from statsprep.engine import merge
 from statsprep.engine.manifest import read_manifest
-from statsprep.engine.merge import concatenate, merge_run, open_lines, read_receipt
+from statsprep.engine.merge import concatenate, merge_run, read_receipt
 from statsprep.engine.provider import EnvironmentProvider
 from statsprep.engine.runner import BaseRunner
 from statsprep.engine.status import read_status
@@ -140,12 +140,6 @@ def test_a_file_that_no_shard_has_any_more_disappears(paths: RunPaths) -> None:
     merge_again(paths)
     assert not (paths.root / "old_shape").exists()
     assert (paths.root / "notes.md").exists()
-
-
-def test_reading_what_is_not_merged_names_the_command(tmp_path: Path) -> None:
-    message = rf"stats_keys: missing; .* run `statsprep merge {tmp_path}`"
-    with pytest.raises(DataError, match=message), open_lines(tmp_path / "stats_keys"):
-        pass
 
 
 # What a run directory says of itself

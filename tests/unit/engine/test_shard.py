@@ -1,4 +1,6 @@
-"""One shard: what forward returned or raised becomes entries; what an earlier attempt finished is not done again."""
+"""One shard: what forward returned or raised becomes entries; what an earlier attempt finished is not done
+again.
+"""
 
 import errno
 import itertools
@@ -157,7 +159,9 @@ def test_one_bad_member_of_a_batch_costs_one(
 def test_the_record_of_an_error_is_the_same_in_a_batch_and_alone(
     entries_of: Callable[..., list[Any]],
 ) -> None:
-    """A killed run measures singly what an undisturbed one measures in blocks; the merged bytes must not tell."""
+    """A killed run measures singly what an undisturbed one measures in blocks; the merged bytes must not
+    tell.
+    """
 
     def forward(indices: list[int]) -> list[int]:
         if 1 in indices:
@@ -351,7 +355,9 @@ class Batched(Writing):
 
 
 def test_after_a_killed_attempt_blocks_are_no_more(tmp_path: Path, job_of: Callable[..., ShardJob]) -> None:
-    """Whatever killed a block of items kills only the one that it is in next time, and the others are saved."""
+    """Whatever killed a block of items kills only the one that it is in next time, and the others are
+    saved.
+    """
     sizes = []
 
     def forward(indices: list[int]) -> list[int]:

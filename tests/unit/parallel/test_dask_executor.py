@@ -30,7 +30,9 @@ class Provider(EnvironmentProvider):
 
 
 class Measure(BaseRunner):
-    """Dies at each of `deadly`, for ever, or once each with a folder `once`; notes what it handles in `log`."""
+    """Dies at each of `deadly`, for ever, or once each with a folder `once`; notes what it handles in
+    `log`.
+    """
 
     @staticmethod
     def forward(
@@ -176,7 +178,8 @@ def test_an_item_that_kills_three_workers_is_given_up_and_named(tmp_path: Path) 
     with DaskExecutor(TWO) as executor, pytest.raises(WorkerError) as caught:
         make(tmp_path, deadly=[13]).run(range(60), executor=executor)
     assert str(caught.value).startswith(
-        "'split.1 at index 13': the workers died there 3 times in a row (killed, or out of memory); look at that"
+        "'split.1 at index 13': the workers died there 3 times in a row (killed, or out of memory); look at "
+        "that"
     )
     assert caught.value.exit_code == 4
     assert sorted(path.name for path in tmp_path.glob("split.*")) == [f"split.{n}" for n in (0, 2, 3, 4, 5)]

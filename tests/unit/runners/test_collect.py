@@ -1,4 +1,6 @@
-"""collect_stats on real audio files: shapes and statistics by utterance id, and what may change between two runs."""
+"""collect_stats on real audio files: shapes and statistics by utterance id, and what may change between two
+runs.
+"""
 
 import json
 import subprocess
@@ -53,8 +55,8 @@ def collect(tmp_path: Path, rows: list[dict[str, Any]], monkeypatch: pytest.Monk
     before = set(sys.modules)
 
     def run(
-        lines: list[dict[str, Any]] | None = None, *, model: Any = None, dataset: Any = None, mode: str = "train",
-        **options: Any,
+        lines: list[dict[str, Any]] | None = None, *, model: Any = None, dataset: Any = None,
+        mode: str = "train", **options: Any,
     ) -> RunReport:  # fmt: skip
         manifest = tmp_path / "data" / "train.jsonl"
         text = "".join(json.dumps(row) + "\n" for row in (rows if lines is None else lines))

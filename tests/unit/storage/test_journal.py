@@ -141,7 +141,9 @@ def test_truncation_at_any_byte_never_yields_a_wrong_entry(
 
 
 def test_damage_at_any_byte_never_raises(tmp_path: Path) -> None:
-    """A changed letter inside a result cannot be told from another result, but no damage stops the next attempt."""
+    """A changed letter inside a result cannot be told from another result, but no damage stops the next
+    attempt.
+    """
     write(tmp_path, [make_entry(position) for position in range(4)])
     lines = (tmp_path / JOURNAL).read_bytes()
     draw = random.Random(0)

@@ -16,7 +16,7 @@ from statsprep.engine.provider import EnvironmentProvider
 from statsprep.engine.runner import BaseRunner
 from statsprep.engine.status import read_status
 from statsprep.engine.verify import find_problems
-from statsprep.errors import DataError, WorkerError
+from statsprep.errors import WorkerError
 from statsprep.storage.paths import RunPaths
 
 

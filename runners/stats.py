@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from statsprep.config.targets import locate
+from statsprep.data.manifest import check_utt_id
 from statsprep.data.organizer import CombinedDataset
 from statsprep.data.tokens import TextPreprocessor
 from statsprep.data.verdicts import UtteranceError, Verdict
+from statsprep.engine.attempt import read_done
 from statsprep.engine.code_hash import hash_code
 from statsprep.engine.fingerprint import Parts, without
 from statsprep.engine.merge import concatenate, names_in
@@ -27,7 +29,7 @@ from statsprep.storage.atomic import open_private, write_text
 from statsprep.storage.categories import invert
 from statsprep.storage.paths import RunPaths
 from statsprep.storage.rows_npy import merge_rows, write_rows
-from statsprep.storage.shapes import arrow_path, merge_arrow, write_shapes
+from statsprep.storage.shapes import arrow_path, load_shapes, merge_arrow, write_shapes
 
 LENGTHS = "_lengths"
 COLLECTED = "collect_feats"
@@ -97,9 +99,13 @@ class CollectStatsRunner(BaseRunner):
         if options["stats"] == "lengths":
             return [_measure_header(dataset, index, options) for index in idx]
         records: dict[int, Record | None] = dict.fromkeys(idx)
-        samples = [
-            (index, dataset.utt_id(index), sample) for index in idx if (sample := dataset[index]) is not None
-        ]
+        samples = []
+        for index in idx:
+            sample = dataset[index]
+            if sample is not None:
+                utt_id = _utt_id(dataset, index, sample)
+                _check_rate(model, sample, utt_id)
+                samples.append((index, utt_id, sample))
         groups = [
             samples[start : start + options["batch_size"]]
             for start in range(0, len(samples), options["batch_size"])
@@ -132,7 +138,8 @@ class CollectStatsRunner(BaseRunner):
         """Write the shard's files."""
         shard: _Gathered = writers["shard"]
         shard.write(Path(state["shard_dir"]), keep_rows=bool((options or {}).get("per_utterance_stats")))
-        return {"audio_s": shard.audio_s}
+        dataset = env.get("dataset")
+        return {"audio_s": shard.audio_s, "ids_known": getattr(dataset, "has_utt_ids", True)}
 
     @staticmethod
     def merge_files(shard_dirs: Sequence[Path], out_dir: Path) -> None:
@@ -141,6 +148,9 @@ class CollectStatsRunner(BaseRunner):
             concatenate(shard_dirs, name, out_dir / name)
             parts = [path for folder in shard_dirs if (path := arrow_path(folder / name)).is_file()]
             merge_arrow(parts, arrow_path(out_dir / name))
+        if not all(done.extra.get("ids_known", True) for folder in shard_dirs if (done := read_done(folder))):
+            for name in names_in(shard_dirs, "*_shape.arrow"):
+                _check_unique(out_dir / name)
         stats_names = names_in(shard_dirs, "*_stats.npz")
         for name in stats_names:
             moments = [read_stats(path) for folder in shard_dirs if (path := folder / name).is_file()]
@@ -177,12 +187,50 @@ def _targets_in(node: Any, spec: StatsSpec) -> list[Any]:
     return [each for child in node for each in _targets_in(child, spec)] if isinstance(node, list) else []
 
 
+def _check_unique(path: Path) -> None:
+    """Ids that came with the samples were never seen together before.
+
+    Raises:
+        DataError: an id stands twice.
+    """
+    table = load_shapes(path)
+    ids = table["utt_id"].to_numpy(zero_copy_only=False).astype(str)
+    order = np.argsort(ids, kind="stable")
+    twice = np.flatnonzero(ids[order][1:] == ids[order][:-1])
+    if len(twice):
+        first, second = (table["index"][int(order[row])].as_py() for row in (twice[0], twice[0] + 1))
+        raise DataError(
+            f"{path.name}: utterance {str(ids[order][twice[0]])!r} appears twice (items {first} and {second} "
+            "of the split); ids must be unique; remove one or rename it"
+        )
+
+
 def _combine_shards(parts: Sequence[Moments], name: str) -> Moments:
     if len({part.mean.shape for part in parts}) > 1:
         shapes = listed(sorted({part.mean.shape for part in parts}))
         raise DataError(f"{name}: features of shapes {shapes}; expected one; mend collect_feats")
     rows = np.stack([as_row(part) for part in parts])
     return combine(np.array([part.count for part in parts], np.int64), rows)
+
+
+def _utt_id(dataset: CombinedDataset, index: int, sample: Mapping[str, Any]) -> str:
+    """The dataset's id, or the sample's own where the dataset knows none beforehand."""
+    if dataset.has_utt_ids or "utt_id" not in sample:
+        return dataset.utt_id(index)
+    check_utt_id(sample["utt_id"], f"index {index}")
+    return str(sample["utt_id"])
+
+
+def _check_rate(model: Any, sample: Mapping[str, Any], utt_id: str) -> None:
+    """Audio of another rate than the front end's gives features that look right and are wrong."""
+    expected = getattr(getattr(model, "frontend", None), "sample_rate_hz", None)
+    seen = sample.get("sample_rate_hz", expected)
+    if expected is not None and seen != expected:
+        raise UtteranceError(
+            f"utterance {utt_id!r}: its audio has {seen} Hz; the model's front end expects {expected}; set "
+            f"sample_rate_hz: {expected} in the dataset's entry to resample, or change the model's",
+            kind=Verdict.HEADER_MISMATCH,
+        )
 
 
 def _arrays(sample: Mapping[str, Any]) -> dict[str, Any]:
@@ -264,6 +312,8 @@ def _measure_features(
         if lengths is not None and key not in feats and not tensor.is_floating_point():
             shapes[key] = [int(lengths[row])]
     result: dict[str, Any] = {"shapes": shapes, "categories": _categories(sample, utt_id, options)}
+    if "utt_id" in sample:
+        result["utt_id"] = utt_id
     if "duration_s" in sample:
         result["audio_s"] = sample["duration_s"]
     if side:

@@ -142,6 +142,11 @@ class CombinedDataset:
             return self._index.utt_id(position)
         return str(source.dataset.utt_ids()[local]) if hasattr(source.dataset, "utt_ids") else str(position)
 
+    @cached_property
+    def has_utt_ids(self) -> bool:
+        """Whether every dataset knows its ids without loading a sample; else positions stand in for them."""
+        return all(hasattr(source.dataset, "utt_ids") for source in self.sources)
+
     def utt_ids(self) -> Sequence[str]:
         """All ids in order, without a Python object for each."""
         return _SplitIds(self)

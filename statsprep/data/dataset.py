@@ -132,7 +132,7 @@ class ManifestDataset:
     def __getitem__(self, i: int) -> dict[str, Any]:
         """Utterance `i` as `{"utt_id", audio_key: float32 (samples,), and the row's other keys}`.
 
-        `duration_s` is that of the audio read, whatever the row says.
+        `duration_s` and `sample_rate_hz` are those of the audio read, whatever the row says.
 
         Raises:
             IndexError: there is no such row.
@@ -144,6 +144,7 @@ class ManifestDataset:
             audio, rate_hz = read_audio(audio_path(row, self._folder), **self._reading_options(row))
             sample[self.audio_key] = audio
             sample["duration_s"] = len(audio) / rate_hz
+            sample["sample_rate_hz"] = rate_hz
         return sample
 
     def num_samples(self, i: int) -> int:

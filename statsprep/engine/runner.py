@@ -15,6 +15,7 @@ import secrets
 import sys
 import time
 import types
+import weakref
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ import numpy as np
 
 from statsprep.engine.attempt import find_defect, read_done, set_aside
 from statsprep.engine.code_hash import hash_code
+from statsprep.engine.env import forget_env
 from statsprep.engine.executor import Executor, default_parallel, make_executor
 from statsprep.engine.fingerprint import Parts, digest_of, without
 from statsprep.engine.lease import hold_lease
@@ -150,6 +152,7 @@ class BaseRunner:
         self.max_errors = max_errors
         self.report: RunReport | None = None
         self._run_id = secrets.token_hex(8)
+        weakref.finalize(self, forget_env, self._run_id)
 
     @staticmethod
     def forward(*args: Any, **env: Any) -> Any:

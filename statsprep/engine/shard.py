@@ -286,8 +286,9 @@ class ItemLoop:
 
 def _ids_of(env: Env) -> Any:
     """The dataset's ids by index, where the env has a dataset that knows them without loading a sample."""
-    utt_ids = getattr(env.get("dataset"), "utt_ids", None)
-    return utt_ids() if callable(utt_ids) else None
+    dataset = env.get("dataset")
+    utt_ids = getattr(dataset, "utt_ids", None)
+    return utt_ids() if callable(utt_ids) and getattr(dataset, "has_utt_ids", True) else None
 
 
 class ShardWriters:

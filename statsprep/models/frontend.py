@@ -85,6 +85,7 @@ class LogMel(torch.nn.Module):
             )
         if not log_floor > 0:
             raise ConfigError(f"frontend.log_floor: is {log_floor!r}; expected a number above 0")
+        self.sample_rate_hz = sample_rate_hz
         self.n_fft = n_fft
         self.hop_length = hop_length
         self.center = center

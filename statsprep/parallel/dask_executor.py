@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
+from statsprep.engine.env import forget_env
 from statsprep.engine.shard import ShardJob, ShardReport, ShardTask, run_shard
 from statsprep.errors import ConfigError, WorkerError, listed
 from statsprep.parallel.clusters import count_workers, open_client
@@ -27,6 +28,10 @@ def run_task(run_id: str, pickled_job: bytes, task: ShardTask) -> ShardReport:
     if run_id not in _jobs:
         import cloudpickle
 
+        # A cluster runs one run after the other; the model of the last one need not stay.
+        for ended in list(_jobs):
+            del _jobs[ended]
+            forget_env(ended)
         _jobs[run_id] = cloudpickle.loads(pickled_job)
     return run_shard(_jobs[run_id], task)
 

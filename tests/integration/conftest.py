@@ -331,9 +331,11 @@ def mount_tmpfs() -> Iterator[Callable[[Path, str], Callable[[str], None]]]:
             reason = f"no small disk can be mounted here: {done.stderr.strip()}"
             pytest.fail(f"{reason}, and CI must not skip it") if os.environ.get("CI") else pytest.skip(reason)
         mounted.append(folder)
-        return lambda again: (
-            subprocess.run(["mount", "-o", f"remount,{again}", str(folder)], check=True) and None
-        )
+
+        def remount(options: str) -> None:
+            subprocess.run(["mount", "-o", f"remount,{options}", str(folder)], check=True)
+
+        return remount
 
     yield mount
     for folder in mounted:

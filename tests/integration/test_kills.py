@@ -231,7 +231,7 @@ def test_shard_that_dies_after_every_third_item_still_ends(
     """
     config = recipe(_DEADLY, _DEADLY_CONFIG)
     statsprep("run", config, "stats_dir=undisturbed")
-    codes = []
+    codes: list[int] = []
     while not codes or codes[-1] != 0:
         codes.append(statsprep.start("run", config, *parallel, DEADLY="1").wait().code)
         assert len(codes) <= 9

@@ -25,7 +25,7 @@ model:
   frontend: {sample_rate_hz: 8000, n_mels: 20}
 collect_stats: {stats: lengths}
 """
-GOOD_ROWS = [{"utt_id": f"u{number}", "audio": "a.wav"} for number in range(20)]
+GOOD_ROWS: list[dict[str, object]] = [{"utt_id": f"u{number}", "audio": "a.wav"} for number in range(20)]
 
 
 def as_lines(rows: list[dict[str, object]]) -> list[str]:
@@ -64,15 +64,15 @@ def row(number: int, **change: object) -> Callable[[Path], object]:
 
     def spoil(folder: Path) -> None:
         rows = [dict(each) for each in GOOD_ROWS]
-        rows[number - 1].update(change)  # type: ignore[arg-type]
-        (folder / "train.jsonl").write_text("\n".join(as_lines(rows)) + "\n", encoding="utf-8")  # type: ignore[arg-type]
+        rows[number - 1].update(change)
+        (folder / "train.jsonl").write_text("\n".join(as_lines(rows)) + "\n", encoding="utf-8")
 
     return spoil
 
 
 def line(number: int, text: str) -> Callable[[Path], object]:
     def spoil(folder: Path) -> None:
-        lines = as_lines(GOOD_ROWS)  # type: ignore[arg-type]
+        lines = as_lines(GOOD_ROWS)
         lines[number - 1] = text
         (folder / "train.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -80,7 +80,19 @@ def line(number: int, text: str) -> Callable[[Path], object]:
 
 
 def file(name: str, text: str) -> Callable[[Path], object]:
-    return lambda folder: (folder / name).write_text(text, encoding="utf-8")
+    def spoil(root: Path) -> None:
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text(text, encoding="utf-8")
+
+    return spoil
+
+
+def folder(name: str) -> Callable[[Path], object]:
+    def spoil(root: Path) -> None:
+        (root / name).unlink(missing_ok=True)
+        (root / name).mkdir()
+
+    return spoil
 
 
 def yaml(old: str, new: str) -> Callable[[Path], object]:
@@ -105,7 +117,7 @@ MISTAKES = {
         ("no configuration", "statsprep run conf/training.yaml"),
         spoil=lambda f: (f / "statsprep.yaml").unlink(),
     ),
-    "config_is_a_folder": Mistake(("exp", "folder"), ("run", "exp"), spoil=lambda f: (f / "exp").mkdir()),
+    "config_is_a_folder": Mistake(("exp", "folder"), ("run", "exp"), spoil=folder("exp")),
     "broken_yaml": Mistake(
         ("statsprep.yaml:5:3", "expected ',' or ']'"), spoil=yaml("train: [{", "train: [[{")
     ),
@@ -187,11 +199,11 @@ MISTAKES = {
     ),
     "manifest_is_a_folder": Mistake(
         ("manifest train.jsonl is a folder", "expected a JSONL file"),
-        spoil=lambda f: ((f / "train.jsonl").unlink(), (f / "train.jsonl").mkdir()),
+        spoil=folder("train.jsonl"),
     ),
     "file_for_run_dir": Mistake(
         ("exp/train: is a file", "choose another stats_dir"),
-        spoil=lambda f: ((f / "exp").mkdir(), (f / "exp/train").touch()),
+        spoil=file("exp/train", ""),
     ),
     "file_for_stats_dir": Mistake(("exp: is a file", "choose another stats_dir"), spoil=file("exp", "")),
     "shard_size_zero": Mistake(

@@ -13,7 +13,7 @@ import pytest
 from tests.integration.conftest import ROOT, RunDir, StatsprepCommand
 
 CONFIG = ROOT / "configs" / "asterisk" / "stats.yaml"
-FRONTEND = {"sample_rate_hz": 8000, "n_fft": 256, "hop_length": 80, "n_mels": 80}
+FRONTEND: dict[str, Any] = {"sample_rate_hz": 8000, "n_fft": 256, "hop_length": 80, "n_mels": 80}
 EMPTY_ID = "ru_RU_f_IvrvoiceRU/is"
 SPLITS = ("train", "valid")
 WORKERS = (0, 1, 2, 7)

@@ -38,12 +38,14 @@ def path(tmp_path: Path) -> Path:
 def test_sample_holds_audio_and_the_rows_keys(path: Path) -> None:
     sample = ManifestDataset(path)[0]
     assert sample.pop("speech").shape == (8000,)
-    assert sample == {"utt_id": "first", "text": "hello", "speaker": "s1", "snr": 3, "duration_s": 1.0}
+    assert sample.pop("duration_s") == 1.0
+    assert sample.pop("sample_rate_hz") == 8000
+    assert sample == {"utt_id": "first", "text": "hello", "speaker": "s1", "snr": 3}
 
 
 def test_start_and_duration_read_a_part_and_leave_the_sample(path: Path) -> None:
     dataset = ManifestDataset(path)
-    assert set(dataset[1]) == {"utt_id", "speech", "duration_s"}
+    assert set(dataset[1]) == {"utt_id", "speech", "duration_s", "sample_rate_hz"}
     assert dataset[1]["duration_s"] == 0.5
     np.testing.assert_array_equal(dataset[1]["speech"], dataset[0]["speech"][2000:6000])
     assert dataset.num_samples(1) == 4000

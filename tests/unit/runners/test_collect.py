@@ -5,6 +5,7 @@ runs.
 import json
 import subprocess
 import sys
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -440,3 +441,60 @@ def test_mistakes_are_named(options: dict[str, Any], message: str, collect: Coll
     with pytest.raises(ConfigError, match=message):
         collect(**options)
     assert not (tmp_path / "exp" / "train" / "split.0").exists()
+
+
+def test_audio_of_another_rate_than_the_front_end_is_refused(collect: Collect) -> None:
+    """Its features would look right and be wrong."""
+    with pytest.raises(DataError) as raised:
+        collect(model={"frontend": {**FRONTEND, "sample_rate_hz": 16000}})
+    assert "its audio has 8000 Hz; the model's front end expects 16000" in raised.value.detail
+
+
+class _SampleIds:
+    """A dataset that knows its ids only once a sample is loaded."""
+
+    def __init__(self, ids: list[str]) -> None:
+        self._ids = ids
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        speech = np.random.default_rng(index).standard_normal(4000).astype(np.float32)
+        return {"utt_id": self._ids[index], "speech": speech}
+
+
+@pytest.fixture
+def collect_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], RunReport]:
+    """Measures a dataset without utt_ids() whose samples bring their ids."""
+
+    def run(ids: list[str]) -> RunReport:
+        module = types.ModuleType("sample_ids_module")
+        module.make = lambda: _SampleIds(ids)  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        entry = [{"name": "own", "dataset": {"_target_": f"{module.__name__}.make"}}]
+        splits = {"train": entry, "valid": entry}
+        model = {"frontend": FRONTEND}
+        return collect_stats(
+            model, splits, None, "train", tmp_path / "exp", allow_targets=[module.__name__, __name__]
+        )
+
+    return run
+
+
+def test_ids_that_only_samples_know_key_the_shapes(
+    tmp_path: Path, collect_samples: Callable[[list[str]], RunReport]
+) -> None:
+    collect_samples(["c", "a", "b"])
+    assert [utt_id for utt_id, _ in read_shapes(tmp_path / "exp" / "train" / "feats_shape")] == [
+        "c",
+        "a",
+        "b",
+    ]
+
+
+def test_an_id_that_two_samples_bring_is_an_error_that_names_both(
+    collect_samples: Callable[[list[str]], RunReport],
+) -> None:
+    with pytest.raises(DataError, match=r"utterance 'a' appears twice \(items 1 and 2 of the split\)"):
+        collect_samples(["c", "a", "a"])

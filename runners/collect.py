@@ -13,8 +13,9 @@ from statsprep.config.targets import check_targets, locate
 from statsprep.data.tokens import TextPreprocessor, build_token_list
 from statsprep.engine.executor import Executor, make_executor
 from statsprep.engine.manifest import check_run_dir
+from statsprep.engine.plain import plain_config
 from statsprep.engine.progress import Observer
-from statsprep.engine.runner import RunReport, plain_config
+from statsprep.engine.report import RunReport
 from statsprep.errors import ConfigError
 from statsprep.providers.stats import (
     COLLATE,

@@ -13,7 +13,7 @@ from rich.table import Table
 from statsprep.engine.limits import summarise_errors
 from statsprep.engine.progress import LogObserver, Observer, format_seconds
 from statsprep.engine.progress import Progress as Numbers
-from statsprep.engine.runner import RunReport
+from statsprep.engine.report import RunReport
 from statsprep.engine.shard import ShardReport
 
 

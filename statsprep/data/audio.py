@@ -117,7 +117,7 @@ def _open_sound(path: AudioPath) -> "Iterator[soundfile.SoundFile]":
         with soundfile.SoundFile(descriptor, closefd=False) as sound:
             yield sound
     except soundfile.LibsndfileError as error:
-        raise _unreadable(path, error.error_string.strip().rstrip(".")) from error
+        raise _unreadable(path, error.error_string.strip().rstrip(".")) from None
     except OSError as error:
         raise _unreadable(path, error.strerror or str(error)) from error
     finally:

@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 from statsprep.data.dataset import ManifestDataset
-from statsprep.data.index import IndexEntry, IndexSource, IndexSummary, KeyedBy, UtteranceIndex, build_index
+from statsprep.data.index import (
+    IndexEntry,
+    IndexSource,
+    IndexSummary,
+    KeyedBy,
+    UtteranceIndex,
+    UttIds,
+    build_index,
+)
 from statsprep.data.manifest import check_utt_id
 from statsprep.data.verdicts import UtteranceError, Verdict
 from statsprep.errors import ConfigError, DataError, StatsprepError, is_disk_error
@@ -149,7 +157,7 @@ class CombinedDataset:
 
     def utt_ids(self) -> Sequence[str]:
         """All ids in order, without a Python object for each."""
-        return _SplitIds(self)
+        return UttIds(self)
 
     def __getitem__(self, i: int) -> Sample | None:
         """Utterance `i` after transform and preprocessor; None where one of them drops it.
@@ -233,23 +241,6 @@ class CombinedDataset:
                 part.train(is_training)
             elif hasattr(part, "train"):
                 part.train = is_training
-
-
-@dataclass(frozen=True, slots=True)
-class _SplitIds(Sequence[str]):
-    dataset: CombinedDataset
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    @overload
-    def __getitem__(self, i: int) -> str: ...
-    @overload
-    def __getitem__(self, i: slice) -> list[str]: ...
-    def __getitem__(self, i: int | slice) -> str | list[str]:
-        if isinstance(i, slice):
-            return [self.dataset.utt_id(position) for position in range(*i.indices(len(self)))]
-        return self.dataset.utt_id(i)
 
 
 def _requires_two(function: Callable[..., Any]) -> bool:

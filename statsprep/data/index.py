@@ -270,12 +270,27 @@ class IndexSlice:
         utt_id, _, offset = self.index.row(self.start + i)
         return utt_id, offset
 
+    def utt_id(self, i: int) -> str:
+        """Id of the source's utterance `i`; negative positions count from the end."""
+        position = i + len(self) if i < 0 else i
+        if not 0 <= position < len(self):
+            raise IndexError(f"index {i} is out of range for {len(self)} utterances")
+        return self.index.utt_id(self.start + position)
+
+
+class KnowsIds(Protocol):
+    """Something with a length and an id for each position."""
+
+    def __len__(self) -> int: ...
+
+    def utt_id(self, i: int) -> str: ...
+
 
 @dataclass(frozen=True, slots=True)
 class UttIds(Sequence[str]):
-    """The ids of a slice as a read-only sequence; each is read from the index when it is asked for."""
+    """Ids as a read-only sequence; each is read when it is asked for."""
 
-    rows: IndexSlice
+    rows: KnowsIds
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -286,8 +301,5 @@ class UttIds(Sequence[str]):
     def __getitem__(self, i: slice) -> list[str]: ...
     def __getitem__(self, i: int | slice) -> str | list[str]:
         if isinstance(i, slice):
-            return [self[position] for position in range(*i.indices(len(self)))]
-        position = i + len(self) if i < 0 else i
-        if not 0 <= position < len(self):
-            raise IndexError(f"index {i} is out of range for {len(self)} utterances")
-        return self.rows.index.utt_id(self.rows.start + position)
+            return [self.rows.utt_id(position) for position in range(*i.indices(len(self)))]
+        return self.rows.utt_id(i)

@@ -1,6 +1,7 @@
 """What `forward` returned, as JSON, and what went wrong, as a record."""
 
 import json
+import re
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -56,6 +57,10 @@ def _convert(value: Any) -> Any:
 _ENCODER = json.JSONEncoder(default=_convert, allow_nan=False, separators=(",", ":"))
 
 
+# `<Model object at 0x7f12a4c0>`: another in each process, and errors.jsonl is to be the same in all modes.
+_ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,16}\b")
+
+
 def error_record(error: BaseException, *, utt_id: str, index: int) -> dict[str, Any]:
     """What `errors.jsonl` says of one failed utterance. `kind` is the error's own, else `exception`."""
     return {
@@ -63,6 +68,6 @@ def error_record(error: BaseException, *, utt_id: str, index: int) -> dict[str, 
         "index": index,
         "kind": str(getattr(error, "kind", "exception")),
         "type": type(error).__name__,
-        "message": str(error),
-        "traceback": "".join(traceback.format_exception(error)),
+        "message": _ADDRESS.sub("0x...", str(error)),
+        "traceback": _ADDRESS.sub("0x...", "".join(traceback.format_exception(error))),
     }

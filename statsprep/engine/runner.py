@@ -4,25 +4,19 @@ The main path: `run` makes a plan, opens the run directory, lets an executor run
 merges them.
 """
 
-import argparse
 import contextlib
 import dataclasses
 import inspect
 import json
 import logging
-import os
 import secrets
-import sys
 import time
-import types
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
-
-import numpy as np
 
 from statsprep.engine.attempt import find_defect, read_done, set_aside
 from statsprep.engine.code_hash import hash_code
@@ -33,66 +27,20 @@ from statsprep.engine.lease import hold_lease
 from statsprep.engine.limits import ErrorLimit, describe_errors
 from statsprep.engine.manifest import Manifest, check_run_dir, open_run
 from statsprep.engine.merge import merge_run, remove_leftovers
+from statsprep.engine.plain import dotted_name, plain_config
 from statsprep.engine.plan import Items, Shard, plan_shards
 from statsprep.engine.progress import LogObserver, Observer
 from statsprep.engine.provider import EnvironmentProvider, worker_setup_of
+from statsprep.engine.report import RunReport
 from statsprep.engine.shard import ShardJob, ShardReport, ShardTask
 from statsprep.errors import ConfigError, DataError
 from statsprep.storage.journal import Status
-from statsprep.storage.jsonl import read_jsonl
-from statsprep.storage.paths import DROPPED, ERRORS, RunPaths
+from statsprep.storage.paths import RunPaths
 
 logger = logging.getLogger(__name__)
 
 # Top-level config keys that say where and how to run, never what comes out.
 _NOT_RESULTS = ("parallel", "fingerprint", "stats_dir", "exp_dir", "output_dir", "log_level")
-
-
-@dataclass(slots=True)
-class RunReport:
-    """What became of a run.
-
-    Attributes:
-        counts: items by status: ok, dropped, error.
-        num_skipped: items whose shards were finished before.
-        keyed_by: `utt_id`, or `position` where neither dataset nor results know ids.
-        paths: the run directory, or None where results stayed in memory.
-    """
-
-    counts: dict[str, int]
-    num_skipped: int = 0
-    keyed_by: str = "utt_id"
-    seconds: float = 0.0
-    paths: RunPaths | None = None
-    num_shards: int = 0
-    memory_ids: dict[str, list[str]] = field(default_factory=dict)
-
-    @property
-    def num_items(self) -> int:
-        return sum(self.counts.values())
-
-    @property
-    def num_failed(self) -> int:
-        return self.counts.get("error", 0)
-
-    @property
-    def shard_dirs(self) -> list[Path]:
-        return [self.paths.shard(number) for number in range(self.num_shards)] if self.paths else []
-
-    @property
-    def dropped_ids(self) -> list[str]:
-        """Ids whose `forward` returned None, in index order."""
-        return self._ids("dropped", DROPPED)
-
-    @property
-    def failed_ids(self) -> list[str]:
-        """Ids whose `forward` raised, in index order."""
-        return self._ids("error", ERRORS)
-
-    def _ids(self, status: str, name: str) -> list[str]:
-        if self.paths is None:
-            return self.memory_ids.get(status, [])
-        return [line["utt_id"] for line in read_jsonl(self.paths.root / name)]
 
 
 class BaseRunner:
@@ -354,8 +302,8 @@ class BaseRunner:
             num_items=len(items),
             items=items.describe(),
             shards=[[shard.start, shard.stop] for shard in self._plan(items)],
-            runner=_dotted(type(self)),
-            provider=_dotted(type(self.provider)),
+            runner=dotted_name(type(self)),
+            provider=dotted_name(type(self.provider)),
             config=config,
         )
 
@@ -410,34 +358,6 @@ def _pending(
             set_aside(paths, folder)
         tasks.append(ShardTask(shard, items.slice(shard)))
     return tasks, num_finished
-
-
-def plain_config(config: Any) -> Any:
-    """A config as JSON: OmegaConf nodes resolved, numpy's values as numbers, other objects by their class
-    alone.
-    """
-    omegaconf = sys.modules.get("omegaconf")
-    if omegaconf is not None and omegaconf.OmegaConf.is_config(config):
-        config = omegaconf.OmegaConf.to_container(config, resolve=True)
-    if isinstance(config, argparse.Namespace | types.SimpleNamespace):
-        config = vars(config)
-    elif dataclasses.is_dataclass(config) and not isinstance(config, type):
-        config = {each.name: getattr(config, each.name) for each in dataclasses.fields(config)}
-    elif isinstance(config, np.generic | np.ndarray):
-        config = config.tolist()
-    elif isinstance(config, set | frozenset):
-        config = sorted(config, key=repr)
-    if isinstance(config, Mapping):
-        return {str(key): plain_config(value) for key, value in config.items()}
-    if isinstance(config, list | tuple | range):
-        return [plain_config(value) for value in config]
-    if config is None or isinstance(config, str | int | float | bool):
-        return config
-    return os.fspath(config) if isinstance(config, os.PathLike) else f"<{_dotted(type(config))}>"
-
-
-def _dotted(kind: type) -> str:
-    return f"{kind.__module__}:{kind.__qualname__}"
 
 
 def _sum_counts(reports: Sequence[ShardReport]) -> dict[str, int]:

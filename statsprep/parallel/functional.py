@@ -11,8 +11,8 @@ from typing import Any
 
 from statsprep.engine.env import bind_env, env_of, forget_env
 from statsprep.engine.executor import default_parallel, one_thread, set_default_parallel
+from statsprep.engine.plain import plain_config
 from statsprep.engine.provider import Env
-from statsprep.engine.runner import plain_config
 
 SetupFn = Callable[[], Env]
 

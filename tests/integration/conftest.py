@@ -185,7 +185,7 @@ class Measure(BaseRunner):
         if idx % 17 == 3:
             return None
         if idx % 97 == 50:
-            raise ValueError(f"item {idx} is bad")
+            raise ValueError(f"item {idx} is bad: {dataset}")
         return Record({"value": factor * idx}, {"row": np.full((2, 3), idx / 7)})
 
     @staticmethod

@@ -64,6 +64,8 @@ def test_driver_killed_mid_run(
         kill_at_random(started, chance, 3.5 if parallel else 2.5)
         num_kills += 1
         if (found.root / "merged.json").exists():
+            # The kill may have come after the merge and before the end.
+            statsprep("run", "prep.yaml", *parallel)
             check_whole(found, undisturbed)
             shutil.rmtree(found.root)
             log.unlink()

@@ -16,9 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from statsprep.engine.plain import plain_config
 from statsprep.engine.plan import plan_shards
 from statsprep.engine.provider import EnvironmentProvider
-from statsprep.engine.runner import BaseRunner, plain_config
+from statsprep.engine.runner import BaseRunner
 from statsprep.engine.shard import ShardJob, ShardReport, ShardTask, run_shard
 from statsprep.errors import (
     ChangedRunError,

@@ -16,7 +16,7 @@ import soundfile
 import torch
 from numpy.typing import NDArray
 
-from statsprep.engine.runner import RunReport
+from statsprep.engine.report import RunReport
 from statsprep.errors import ChangedRunError, ConfigError, DataError
 from statsprep.models.features import FeatureModel
 from statsprep.models.frontend import LogMel

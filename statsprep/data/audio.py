@@ -29,6 +29,7 @@ CLAIM_TOLERANCE_S = 0.01
 # What ffmpeg and sox write for samples whose number they did not know, because they wrote to a pipe.
 _UNKNOWN_SIZES = frozenset({0, 0x7FFFF000, 0x7FFFFFFF, 0xFFFFFFFF})
 _HEADER_BYTES = 64
+_PCM_16_STEP = np.float32(2.0**-15)
 
 
 def read_audio(
@@ -62,10 +63,11 @@ def read_audio(
         expected = _resampled_length(path, stop - start, file_rate_hz, sample_rate_hz)
         _check_channel(path, sound.channels, channel)
         samples = _read_part(path, sound, start, stop)
+        may_be_infinite = not sound.subtype.startswith("PCM_")
     if samples.ndim == 2:
         samples = samples.mean(axis=1) if channel == "mean" else samples[:, channel]
     # Cheaper than a mask: NaN goes through both.
-    if not (math.isfinite(samples.max()) and math.isfinite(samples.min())):
+    if may_be_infinite and not (math.isfinite(samples.max()) and math.isfinite(samples.min())):
         first = start + int(np.flatnonzero(~np.isfinite(samples))[0])
         raise UtteranceError(
             f"{path}: sample {first} is NaN or infinite; export the file again from its source",
@@ -238,7 +240,12 @@ def _read_part(path: AudioPath, sound: "soundfile.SoundFile", start: int, stop: 
     try:
         if start:
             sound.seek(start)
-        samples: NDArray[np.float32] = sound.read(stop - start, dtype="float32")
+        samples: NDArray[np.float32]
+        if sound.subtype == "PCM_16":
+            # The same numbers as libsndfile's own conversion, in half the time.
+            samples = sound.read(stop - start, dtype="int16") * _PCM_16_STEP
+        else:
+            samples = sound.read(stop - start, dtype="float32")
         decoded, reason = len(samples), ""
     except soundfile.LibsndfileError as error:
         decoded, reason = 0, f" ({error.error_string.strip().rstrip('.')})"

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from statsprep.data.verdicts import UtteranceError, Verdict
 from statsprep.errors import ConfigError, nearest
 
+# 256 frames of 256 to 512 samples and their spectra fit into a core's second-level cache.
+_FRAMES_AT_ONCE = 256
 _WINDOWS = {
     "hann": torch.hann_window,
     "hamming": torch.hamming_window,
@@ -91,8 +93,7 @@ class LogMel(torch.nn.Module):
         self.center = center
         self.log_floor = log_floor
         mel = torch.tensor(_mel_filters(sample_rate_hz, n_fft, n_mels, fmin, fmax, htk)).T
-        # Each filter twice: real and imaginary squares lie side by side, and the product adds them up too.
-        self.register_buffer("mel", mel.repeat_interleave(2, dim=0), persistent=False)
+        self.register_buffer("mel", mel, persistent=False)
         left = (n_fft - win_length) // 2
         shape = _WINDOWS[window](win_length, dtype=torch.float64)
         padded = torch.nn.functional.pad(shape, (left, n_fft - win_length - left))
@@ -131,15 +132,20 @@ class LogMel(torch.nn.Module):
         if self.center:
             speech = _reflect_ends(speech, lengths, self.n_fft // 2, is_padded=shortest != longest)
         frames = speech.double().unfold(1, self.n_fft, self.hop_length)
-        spectra = torch.fft.rfft(frames * self.window)
-        squares = torch.view_as_real(spectra).float().square_().flatten(-2)
-        feats = torch.matmul(squares, self.mel).clamp_(min=self.log_floor).log_()
+        # In parts that stay in the processor's cache; a part begins at the same frame whatever the batch.
+        parts = [self._filter(part) for part in torch.split(frames, _FRAMES_AT_ONCE, dim=1)]
+        feats = (parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)).clamp_(min=self.log_floor).log_()
         outside = self.n_fft - 2 * (self.n_fft // 2) if self.center else self.n_fft
         frame_counts = torch.tensor([(count - outside) // self.hop_length + 1 for count in sample_counts])
         if shortest != longest:
             positions = torch.arange(feats.shape[1], device=feats.device)
             feats.masked_fill_((positions >= frame_counts.to(feats.device)[:, None])[..., None], 0.0)
         return feats, frame_counts
+
+    def _filter(self, frames: torch.Tensor) -> torch.Tensor:
+        """Mel power, float32 (batch, frames, n_mels), of frames float64 (batch, frames, n_fft)."""
+        squares = torch.view_as_real(torch.fft.rfft(frames * self.window)).float().square_()
+        return torch.matmul(squares[..., 0] + squares[..., 1], self.mel)
 
 
 def _reflect_ends(

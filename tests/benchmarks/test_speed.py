@@ -98,7 +98,7 @@ _AGAINST_LHOTSE = """
 import itertools, json, sys
 from pathlib import Path
 import torch
-from lhotse import CutSet, Fbank, FbankConfig, Recording
+from lhotse import CutSet, Fbank, FbankConfig, NumpyFilesWriter, Recording
 from tests.benchmarks.conftest import Corpus, best_of_pairs
 from tests.benchmarks.test_speed import collect
 
@@ -111,7 +111,8 @@ numbers = itertools.count()
 
 def extract():
     extractor = Fbank(FbankConfig(sampling_rate=frontend["sample_rate_hz"], num_filters=80))
-    stored = cuts.compute_and_store_features(extractor, f"fbank{next(numbers)}", num_jobs=1)
+    folder = f"fbank{next(numbers)}"
+    stored = cuts.compute_and_store_features(extractor, folder, num_jobs=1, storage_type=NumpyFilesWriter)
     stored.compute_global_feature_stats()
 
 print(*best_of_pairs(lambda: collect(corpus, Path("exp").absolute()), extract))

@@ -44,7 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return the process's exit code."""
     args = _parse(sys.argv[1:] if argv is None else argv)
     _log_to_stderr(args.debug)
-    previous = signal.signal(signal.SIGTERM, _interrupt)
+    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         code: int = args.execute(args)
     except StatsprepError as error:
@@ -61,7 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
     return code
 
 

@@ -41,6 +41,10 @@ class Finished:
         return self
 
 
+def _hear_sigint() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Started:
     """A command that runs in a process group of its own, as one typed into a shell does."""
 
@@ -49,6 +53,8 @@ class Started:
         self._process = subprocess.Popen(
             words, cwd=folder, env=dict(env), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             start_new_session=True,
+            # A shell ignores SIGINT in what it starts in the background, and children inherit that.
+            preexec_fn=_hear_sigint,
         )  # fmt: skip
         self.pid = self._process.pid
 

@@ -1,8 +1,6 @@
 """Samples of different lengths to one padded batch."""
 
-import sys
 from collections.abc import Collection, Sequence
-from numbers import Number
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -124,25 +122,3 @@ def _to_tensor(value: Any, uid: str, key: str) -> "torch.Tensor":
 
 def _describe(tensor: "torch.Tensor") -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
-
-
-def numeric_items(sample: dict[str, Any]) -> dict[str, Any]:
-    """The arrays, tensors and numbers of a sample, which can be collated. Numbers become arrays of shape
-    (1,).
-    """
-    # A tensor can only be there once torch has been imported.
-    torch = sys.modules.get("torch")
-    numeric: dict[str, Any] = {}
-    for key, value in sample.items():
-        if torch is not None and isinstance(value, torch.Tensor):
-            numeric[key] = value if value.ndim else value.reshape(1)
-        elif isinstance(value, np.ndarray | Number | np.generic):
-            array = np.atleast_1d(np.asarray(value))
-            if array.dtype.kind in "biuf":
-                numeric[key] = array
-    return numeric
-
-
-def text_fields(sample: dict[str, Any]) -> dict[str, str]:
-    """The strings of a sample, such as `utt_id`, `text` and `speaker`."""
-    return {key: value for key, value in sample.items() if isinstance(value, str)}

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statsprep.data.collate import CommonCollateFn, numeric_items, text_fields
+from statsprep.data.collate import CommonCollateFn
 from statsprep.errors import ConfigError, DataError
 
 
@@ -105,24 +105,3 @@ def test_what_does_not_fit_is_named(samples: list[Any], message: str) -> None:
 def test_a_bare_string_of_keys_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"collate_fn.not_sequence: is 'sid'; expected a list"):
         CommonCollateFn(not_sequence="sid")
-
-
-def test_numbers_and_texts_are_told_apart() -> None:
-    sample = {
-        "utt_id": "u",
-        "x": np.ones(2),
-        "t": torch.tensor(3),
-        "n": 4,
-        "f": 0.5,
-        "words": np.array(["a"]),
-        "l": [1],
-    }
-    numeric = numeric_items(sample)
-    assert {key: tuple(value.shape) for key, value in numeric.items()} == {
-        "x": (2,),
-        "t": (1,),
-        "n": (1,),
-        "f": (1,),
-    }
-    assert text_fields(sample) == {"utt_id": "u"}
-    CommonCollateFn()([("u", numeric)])

@@ -18,18 +18,19 @@ def measure_plainly(
 
     frontend = LogMel(**frontend_options)
     count, total, square = 0, np.zeros(0), np.zeros(0)
-    for path in paths:
-        audio, _ = soundfile.read(path, dtype="float32")
-        feats = (
-            frontend(torch.from_numpy(audio)[None], torch.tensor([len(audio)]))[0][0]
-            .numpy()
-            .astype(np.float64)
-        )
-        if not count:
-            total, square = np.zeros(feats.shape[1]), np.zeros(feats.shape[1])
-        count += len(feats)
-        total += feats.sum(axis=0)
-        square += (feats * feats).sum(axis=0)
+    with torch.inference_mode():
+        for path in paths:
+            audio, _ = soundfile.read(path, dtype="float32")
+            feats = (
+                frontend(torch.from_numpy(audio)[None], torch.tensor([len(audio)]))[0][0]
+                .numpy()
+                .astype(np.float64)
+            )
+            if not count:
+                total, square = np.zeros(feats.shape[1]), np.zeros(feats.shape[1])
+            count += len(feats)
+            total += feats.sum(axis=0)
+            square += (feats * feats).sum(axis=0)
     return count, total, square
 
 

@@ -30,6 +30,12 @@ _DESCRIPTION = """Measure a speech corpus: lengths, feature statistics, broken f
   statsprep inspect exp/stats                        what came out"""
 
 
+class _Stop(KeyboardInterrupt):
+    """A stop signal. Python ends by SIGINT, whatever the exit code, once a plain KeyboardInterrupt has passed
+    through exec(), with which dataclasses are made.
+    """
+
+
 class _Parser(argparse.ArgumentParser):
     """Errors on one line, with the nearest known flag or command."""
 
@@ -41,18 +47,21 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return the process's exit code."""
+    """Run a command and return the exit code; without `argv` this process's own, which ends then."""
     args = _parse(sys.argv[1:] if argv is None else argv)
     _log_to_stderr(args.debug)
     previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number, handler in previous.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, _stop)
     try:
         code: int = args.execute(args)
+        _ignore_signals()
     except StatsprepError as error:
         return _report(error, debug=args.debug)
     except KeyboardInterrupt:
         # Impatient fingers must not cut off the message.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _ignore_signals()
         return _report(
             Interrupted("stopped; what was finished is saved; run the same command again to go on"),
             debug=False,
@@ -62,8 +71,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        if argv is not None:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
     return code
 
 
@@ -120,8 +130,13 @@ def _log_to_stderr(debug: bool) -> None:
     logger.propagate = False
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise _Stop
+
+
+def _ignore_signals() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _report(error: StatsprepError, *, debug: bool) -> int:

@@ -2,7 +2,7 @@
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -27,8 +27,10 @@ class Executor(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def run(self, job: ShardJob, tasks: Iterable[ShardTask]) -> Iterator[ShardReport]:
-        """Yield a report per shard as each ends. The first error of a shard ends the iteration."""
+    def run(self, job: ShardJob, tasks: Iterable[ShardTask]) -> Generator[ShardReport]:
+        """Yield a report per shard as each ends. The first error of a shard ends the iteration; closing it
+        early cancels the rest.
+        """
         ...
 
 
@@ -85,7 +87,7 @@ class InProcessExecutor:
     ) -> None:
         return None
 
-    def run(self, job: ShardJob, tasks: Iterable[ShardTask]) -> Iterator[ShardReport]:
+    def run(self, job: ShardJob, tasks: Iterable[ShardTask]) -> Generator[ShardReport]:
         """Run each shard when its report is asked for."""
         with one_thread():
             for task in tasks:
@@ -133,7 +135,7 @@ class LazyExecutor:
     ) -> None:
         self._stack.__exit__(kind, error, trace)
 
-    def run(self, job: ShardJob, tasks: Iterable[ShardTask]) -> Iterator[ShardReport]:
+    def run(self, job: ShardJob, tasks: Iterable[ShardTask]) -> Generator[ShardReport]:
         """Start the workers where they are not up, and run."""
         if self._inner is None:
             self._inner = self._stack.enter_context(make_executor(self._parallel))

@@ -20,6 +20,7 @@ from typing import Any
 
 from statsprep.errors import RunInUseError
 from statsprep.storage.atomic import disk_errors_named, write_text
+from statsprep.storage.digest import json_digest
 from statsprep.storage.jsonl import read_json
 
 HEARTBEAT_S = 15.0
@@ -68,12 +69,12 @@ def _acquire(path: Path, claim: dict[str, Any], *, refuse_live: bool, heartbeat_
             seen, seen_since = mark, time.monotonic()
         is_silent = time.monotonic() - seen_since > _MISSED_HEARTBEATS * heartbeat_s
         if alive is False or (alive is None and is_silent):
-            _remove_if(path, owner.get("token"))
+            if _replace_dead(path, owner.get("token"), claim, heartbeat_s):
+                return
         elif refuse_live and (alive or has_moved):
             raise RunInUseError(
                 f"{path.parent.parent}: process {owner.get('pid')} on {owner.get('host')} works in this run "
-                "directory; "
-                "expected a free one; wait until it ends, stop it, or choose another stats_dir"
+                "directory; expected a free one; wait until it ends, stop it, or choose another stats_dir"
             )
         else:
             time.sleep(_POLL_S)
@@ -129,31 +130,41 @@ def _read_link(path: str) -> str:
 
 
 def _create(path: Path, claim: dict[str, Any]) -> bool:
-    draft = path.with_name(f".{path.name}.{claim['token']}")
     with disk_errors_named(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            draft.write_text(json.dumps(claim), encoding="utf-8")
+        # Taken; or another run ended just now and cleared the folder.
+        with contextlib.suppress(FileExistsError, FileNotFoundError), _draft(path, claim) as draft:
             os.link(draft, path)
-        except (FileExistsError, FileNotFoundError):
-            # Taken; or another run ended just now and cleared the folder.
+            return True
+    return False
+
+
+def _replace_dead(path: Path, token: Any, claim: dict[str, Any], heartbeat_s: float) -> bool:
+    """Put the claim in a dead owner's place; False where another newcomer did so first.
+
+    Between seeing the dead owner and replacing it, another may have done the same, and its lease is a live
+    one. So newcomers line up behind a lease of their own, which is named after the dead owner.
+    """
+    heir = path.with_name(f"{path.name}.{json_digest(token)[:16]}")
+    with hold_lease(heir, refuse_live=False, heartbeat_s=heartbeat_s):
+        seen = read_json(path)
+        seen = seen if isinstance(seen, dict) else {}
+        if not path.exists() or seen.get("token") != token:
             return False
-        finally:
-            draft.unlink(missing_ok=True)
-    return True
+        with contextlib.suppress(FileNotFoundError), disk_errors_named(path), _draft(path, claim) as draft:
+            os.replace(draft, path)
+            return True
+    return False
 
 
-def _remove_if(path: Path, token: str | None) -> None:
-    """Remove a dead owner's lease, unless a third process was faster and holds a new one by now."""
-    aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+@contextlib.contextmanager
+def _draft(path: Path, claim: dict[str, Any]) -> Iterator[Path]:
+    draft = path.with_name(f".{path.name}.{claim['token']}")
     try:
-        os.rename(path, aside)
-    except FileNotFoundError:
-        return
-    if (read_json(aside) or {}).get("token") != token:
-        with contextlib.suppress(FileExistsError):
-            os.link(aside, path)
-    aside.unlink()
+        draft.write_text(json.dumps(claim), encoding="utf-8")
+        yield draft
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def _beat(path: Path, claim: dict[str, Any], stop: threading.Event, heartbeat_s: float) -> None:

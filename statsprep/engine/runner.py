@@ -269,7 +269,10 @@ class BaseRunner:
                     executor = stack.enter_context(make_executor(default_parallel()))
                 if executor is not None and not executor.in_process:
                     job = dataclasses.replace(job, setup=worker_setup_of(self.provider))
-                for report in executor.run(job, tasks) if executor is not None and tasks else ():
+                reports: Iterable[ShardReport] = ()
+                if executor is not None and tasks:
+                    reports = stack.enter_context(contextlib.closing(executor.run(job, tasks)))
+                for report in reports:
                     observer.advance(report)
                     limit.add(report)
                     if job.paths is None:

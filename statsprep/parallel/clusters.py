@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from statsprep.errors import ConfigError, WorkerError, nearest
-from statsprep.parallel.interrupts import interrupts_held
+from statsprep.parallel.interrupts import children_without_ctrl_c, interrupts_held
 from statsprep.parallel.main_module import main_module_hidden
 
 logger = logging.getLogger(__name__)
@@ -70,8 +70,7 @@ def open_client(parallel: Mapping[str, Any]) -> Iterator[Any]:
         except TimeoutError:
             raise WorkerError(
                 f"no worker came up within {_START_TIMEOUT_S} s; expected {workers}; look at the messages "
-                "above, "
-                "and try n_workers: 1 or env: none"
+                "above, and try n_workers: 1 or env: none"
             ) from None
         has_pages = importlib.util.find_spec("bokeh") is not None
         logger.info(
@@ -120,7 +119,7 @@ def _local_cluster(workers: Any, options: dict[str, Any]) -> Iterator[Any]:
         "silence_logs": logging.CRITICAL,
     }
     with contextlib.ExitStack() as stack:
-        with interrupts_held():
+        with interrupts_held(), children_without_ctrl_c():
             cluster = _start(workers["minimum"] if is_adaptive else workers, {**defaults, **options})
             stack.callback(_close, cluster)
         if is_adaptive:
@@ -156,7 +155,7 @@ def _client(cluster: Any) -> Iterator[Any]:
     from distributed import Client
 
     with contextlib.ExitStack() as stack:
-        with interrupts_held():
+        with interrupts_held(), children_without_ctrl_c():
             client = Client(cluster)
             stack.callback(_close_client, client)
         yield client

@@ -3,15 +3,19 @@
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
+from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self
+
+from distributed import KilledWorker
 
 from statsprep.engine.env import forget_env
 from statsprep.engine.shard import ShardJob, ShardReport, ShardTask, run_shard
 from statsprep.errors import ConfigError, WorkerError, listed
 from statsprep.parallel.clusters import count_workers, open_client
+from statsprep.parallel.interrupts import interrupts_held
 from statsprep.storage.journal import count_entries
 
 logger = logging.getLogger(__name__)
@@ -72,52 +76,56 @@ class DaskExecutor:
     ) -> None:
         self._stack.__exit__(kind, error, trace)
 
-    def run(self, job: ShardJob, tasks: Iterable[ShardTask]) -> Iterator[ShardReport]:
-        """Yield reports as shards end."""
-        from distributed import KilledWorker, as_completed
-
+    def run(self, job: ShardJob, tasks: Iterable[ShardTask]) -> Generator[ShardReport]:
+        """Yield reports as shards end. A stop signal acts between two of Dask's own steps."""
         pickled = pickle_job(job)
         waiting = deque(_Try(task) for task in tasks)
         flying: dict[Any, _Try] = {}
         given_up: list[str] = []
-        completed = as_completed()
+        ended: SimpleQueue[Any] = SimpleQueue()
 
         def launch(each: _Try) -> None:
             key = f"{job.run_id}-split.{each.task.shard.shard_id}-{each.number}"
             future = self._client.submit(run_task, job.run_id, pickled, each.task, key=key, pure=False)
             flying[future] = each
-            completed.add(future)
+            future.add_done_callback(ended.put)
 
         def top_up() -> None:
             while waiting and len(flying) < _SHARDS_PER_WORKER * self.num_workers:
                 launch(waiting.popleft())
 
         try:
-            top_up()
-            for future in completed:
-                each = flying.pop(future)
-                try:
-                    report = future.result()
-                except KilledWorker:
-                    self._note_death(job, each)
-                    if each.num_deaths < _MOST_DEATHS:
-                        launch(each)
-                    else:
-                        given_up.append(_describe_poison(each))
-                else:
-                    yield report
-                finally:
-                    future.release()
+            with interrupts_held():
                 top_up()
+            while flying:
+                report = None
+                with interrupts_held(wake=lambda: ended.put(None)):
+                    future = ended.get()
+                    if future is None:
+                        continue  # to the end of the block, where the signal acts
+                    each = flying.pop(future)
+                    try:
+                        report = future.result()
+                    except KilledWorker:
+                        self._note_death(job, each)
+                        if each.num_deaths < _MOST_DEATHS:
+                            launch(each)
+                        else:
+                            given_up.append(_describe_poison(each))
+                    finally:
+                        future.release()
+                    top_up()
+                if report is not None:
+                    yield report
         finally:
-            if flying:
-                self._client.cancel(list(flying), force=True)
+            with interrupts_held():
+                if flying:
+                    self._client.cancel(list(flying), force=True)
         if given_up:
             raise WorkerError(
                 f"{listed(given_up, limit=3)}: the workers died there {_MOST_DEATHS} times in a row (killed, "
-                "or out of memory); "
-                "look at that utterance, remove it or give workers more memory, and run the same command "
-                "again"
+                "or out of memory); look at that utterance, remove it or give workers more memory, and run "
+                "the same command again"
             )
 
     def _note_death(self, job: ShardJob, each: _Try) -> None:

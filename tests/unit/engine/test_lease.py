@@ -15,6 +15,7 @@ import pytest
 from statsprep.engine import lease
 from statsprep.engine.lease import hold_lease, is_alive
 from statsprep.errors import RunInUseError
+from statsprep.storage.digest import json_digest
 
 pytestmark = pytest.mark.timeout(30)  # a lease that is wrongly held waits for ever
 
@@ -188,18 +189,49 @@ def test_a_run_directory_removed_under_the_lease_is_no_error(path: Path) -> None
 
 
 def test_a_third_process_that_was_faster_keeps_its_new_lease(path: Path) -> None:
-    """This one saw a dead owner; before it removes the lease, another has replaced it."""
+    """This one saw a dead owner; before it replaces the lease, another has done so."""
     owner = write(path, token="the new owner's")
-    lease._remove_if(path, "the dead owner's")
+    claim = {**claim_of_this_process(), "token": "ours"}
+    assert not lease._replace_dead(path, "the dead owner's", claim, 60)
     assert json.loads(path.read_text()) == owner
-    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
-    lease._remove_if(path, "the new owner's")
+    assert lease._replace_dead(path, "the new owner's", claim, 60)
+    assert json.loads(path.read_text()) == claim
+    path.unlink()
+    assert not lease._replace_dead(path, "ours", claim, 60)
     assert list(path.parent.iterdir()) == []
-    lease._remove_if(path, "the new owner's")
 
 
-def test_many_newcomers_own_it_one_after_the_other(path: Path, dead_pid: int) -> None:
+def test_newcomers_wait_for_the_one_that_replaces_a_dead_owner(path: Path, dead_pid: int) -> None:
+    """Else the second would take away the lease that the first has just made."""
+    dead = write(path, pid=dead_pid)
+    taken = threading.Event()
+
+    def take() -> None:
+        with hold_lease(path, refuse_live=False, heartbeat_s=60):
+            taken.set()
+
+    newcomer = threading.Thread(target=take)
+    heir = path.with_name(f"{path.name}.{json_digest(dead['token'])[:16]}")
+    with hold_lease(heir, refuse_live=True):
+        newcomer.start()
+        assert not taken.wait(0.5)
+    newcomer.join()
+    assert taken.is_set()
+
+
+def test_one_that_died_while_it_replaced_a_dead_owner_is_replaced(path: Path, dead_pid: int) -> None:
+    dead = write(path, pid=dead_pid)
+    write(path.with_name(f"{path.name}.{json_digest(dead['token'])[:16]}"), pid=dead_pid, token="heir")
+    assert held(path, heartbeat_s=60) < 5
+    assert list(path.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_many_newcomers_own_it_one_after_the_other(
+    number: int, path: Path, dead_pid: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(path, pid=dead_pid)
+    monkeypatch.setattr(lease, "_POLL_S", 0.005)
     owners, most = 0, 0
     guard = threading.Lock()
 
@@ -213,7 +245,7 @@ def test_many_newcomers_own_it_one_after_the_other(path: Path, dead_pid: int) ->
             with guard:
                 owners -= 1
 
-    threads = [threading.Thread(target=work) for _ in range(5)]
+    threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -20,7 +20,7 @@ from statsprep.storage.atomic import disk_errors_named, open_private
 from statsprep.storage.digest import describe_files, find_mismatch
 from statsprep.storage.journal import count_entries
 from statsprep.storage.jsonl import read_json
-from statsprep.storage.paths import ATTEMPT, DONE, JOURNAL, ROWS, RunPaths
+from statsprep.storage.paths import DONE, JOURNAL, RunPaths
 
 # What a rename says where the shard is there already, as a folder or as a file.
 _IN_THE_WAY = frozenset({errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR})
@@ -82,22 +82,20 @@ class Attempt:
         self._shard = shard
         self._fingerprint = fingerprint
         self._began = time.perf_counter()
-        self.folder = paths.new_attempt(shard.shard_id)
+        self.folder = paths.new_attempt(shard.shard_id, fingerprint)
         with disk_errors_named(self.folder):
             self.folder.mkdir(parents=True)
-        with open_private(self.folder / ATTEMPT) as stream:
-            json.dump({"fingerprint": fingerprint}, stream)
         self.previous = self._best_earlier()
 
     def _best_earlier(self) -> Path | None:
         """The earlier attempt of this fingerprint that got furthest; all others are removed."""
-        lengths = {}
-        for folder in self._paths.earlier_attempts(self._shard.shard_id):
-            if folder == self.folder:
-                continue
-            note = read_json(folder / ATTEMPT)
-            usable = isinstance(note, dict) and note.get("fingerprint") == self._fingerprint
-            lengths[folder] = count_entries(folder) if usable else 0
+        shard_id = self._shard.shard_id
+        usable = self._paths.earlier_attempts(shard_id, self._fingerprint)
+        lengths = {
+            folder: count_entries(folder) if folder in usable else 0
+            for folder in self._paths.earlier_attempts(shard_id)
+            if folder != self.folder
+        }
         best = max(lengths, key=lambda folder: lengths[folder], default=None)
         for folder, length in lengths.items():
             if folder != best or not length:
@@ -116,8 +114,7 @@ class Attempt:
         Where another attempt was faster and its shard is good, this one is discarded and the other's `done`
         returned.
         """
-        for name in (JOURNAL, ROWS, ATTEMPT):
-            (self.folder / name).unlink()
+        (self.folder / JOURNAL).unlink()
         folders = [Path(root) for root, _, _ in os.walk(self.folder)]
         names = [
             str(path.relative_to(self.folder))
@@ -163,8 +160,7 @@ class Attempt:
             set_aside(self._paths, target)
         raise WorkerError(
             f"{target}: another process keeps writing there; expected one run in this directory; stop the "
-            "other and "
-            "run the same command again"
+            "other and run the same command again"
         )
 
 

@@ -131,11 +131,15 @@ def _read_link(path: str) -> str:
 
 def _create(path: Path, claim: dict[str, Any]) -> bool:
     with disk_errors_named(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # Taken; or another run ended just now and cleared the folder.
-        with contextlib.suppress(FileExistsError, FileNotFoundError), _draft(path, claim) as draft:
-            os.link(draft, path)
+        try:
+            with _draft(path, claim) as draft:
+                os.link(draft, path)
             return True
+        except FileNotFoundError:
+            # The first lease here; or another run ended just now and cleared the folder.
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            pass
     return False
 
 

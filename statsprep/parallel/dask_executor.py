@@ -1,9 +1,15 @@
-"""Shards on Dask workers: one task per shard, few in flight, and a shard whose worker died is tried again."""
+"""Shards on Dask workers: few tasks in flight, and a shard whose worker died is tried again.
+
+A task is one shard, or several where shards are short: a message costs the driver as much as milliseconds of
+work.
+"""
 
 import contextlib
 import logging
+import math
+import time
 from collections import deque
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
 from types import TracebackType
@@ -11,7 +17,7 @@ from typing import Any, Self
 
 from distributed import KilledWorker
 
-from statsprep.engine.env import forget_env
+from statsprep.engine.env import env_of, forget_env
 from statsprep.engine.shard import ShardJob, ShardReport, ShardTask, run_shard
 from statsprep.errors import ConfigError, WorkerError, listed
 from statsprep.parallel.clusters import count_workers, open_client
@@ -22,13 +28,20 @@ logger = logging.getLogger(__name__)
 
 # Deaths of a shard's worker in a row without a further item finished.
 _MOST_DEATHS = 3
-_SHARDS_PER_WORKER = 2
+_TASKS_PER_WORKER = 2
+_TASK_S = 1.0
 
 _jobs: dict[str, ShardJob] = {}
 
 
-def run_task(run_id: str, pickled_job: bytes, task: ShardTask) -> ShardReport:
-    """On a worker: unpickle the run's job once per process and run one shard."""
+def run_tasks(
+    run_id: str, pickled_job: bytes, tasks: Sequence[ShardTask]
+) -> tuple[list[ShardReport], float]:
+    """On a worker: unpickle the run's job once per process and run some shards.
+
+    Returns:
+        The reports, and the seconds that all of them took.
+    """
     if run_id not in _jobs:
         import cloudpickle
 
@@ -37,17 +50,41 @@ def run_task(run_id: str, pickled_job: bytes, task: ShardTask) -> ShardReport:
             del _jobs[ended]
             forget_env(ended)
         _jobs[run_id] = cloudpickle.loads(pickled_job)
-    return run_shard(_jobs[run_id], task)
+    env_of(run_id, _jobs[run_id].setup)
+    began = time.perf_counter()
+    return [run_shard(_jobs[run_id], task) for task in tasks], time.perf_counter() - began
 
 
 @dataclass(slots=True)
 class _Try:
-    """A task in flight and the history of its shard."""
+    """Shards that fly as one task; the history is that of a single one."""
 
-    task: ShardTask
+    tasks: list[ShardTask]
     number: int = 1
     num_deaths: int = 0
     num_finished: int = 0
+
+
+class _Waiting:
+    """Shards that no task has taken yet."""
+
+    def __init__(self, tasks: Iterable[ShardTask], num_workers: int) -> None:
+        self._tasks = deque(tasks)
+        self._num_workers = num_workers
+        self._shard_s = math.inf
+
+    def __bool__(self) -> bool:
+        return bool(self._tasks)
+
+    def note(self, num_shards: int, seconds: float) -> None:
+        """A task took so long; the next ones follow it."""
+        self._shard_s = max(seconds / num_shards, 1e-4)
+
+    def take(self) -> _Try:
+        """Shards for about a second, and few enough that all workers end at the same time."""
+        fair = len(self._tasks) // (2 * _TASKS_PER_WORKER * self._num_workers)
+        number = max(1, min(int(_TASK_S / self._shard_s), fair))
+        return _Try([self._tasks.popleft() for _ in range(number)])
 
 
 class DaskExecutor:
@@ -79,44 +116,48 @@ class DaskExecutor:
     def run(self, job: ShardJob, tasks: Iterable[ShardTask]) -> Generator[ShardReport]:
         """Yield reports as shards end. A stop signal acts between two of Dask's own steps."""
         pickled = pickle_job(job)
-        waiting = deque(_Try(task) for task in tasks)
+        waiting = _Waiting(tasks, self.num_workers)
         flying: dict[Any, _Try] = {}
         given_up: list[str] = []
         ended: SimpleQueue[Any] = SimpleQueue()
 
         def launch(each: _Try) -> None:
-            key = f"{job.run_id}-split.{each.task.shard.shard_id}-{each.number}"
-            future = self._client.submit(run_task, job.run_id, pickled, each.task, key=key, pure=False)
+            key = f"{job.run_id}-split.{each.tasks[0].shard.shard_id}-{each.number}"
+            future = self._client.submit(run_tasks, job.run_id, pickled, each.tasks, key=key, pure=False)
             flying[future] = each
             future.add_done_callback(ended.put)
 
         def top_up() -> None:
-            while waiting and len(flying) < _SHARDS_PER_WORKER * self.num_workers:
-                launch(waiting.popleft())
+            while waiting and len(flying) < _TASKS_PER_WORKER * self.num_workers:
+                launch(waiting.take())
 
         try:
             with interrupts_held():
                 top_up()
             while flying:
-                report = None
+                reports: list[ShardReport] = []
                 with interrupts_held(wake=lambda: ended.put(None)):
                     future = ended.get()
                     if future is None:
                         continue  # to the end of the block, where the signal acts
                     each = flying.pop(future)
                     try:
-                        report = future.result()
+                        reports, seconds = future.result()
+                        waiting.note(len(reports), seconds)
                     except KilledWorker:
-                        self._note_death(job, each)
-                        if each.num_deaths < _MOST_DEATHS:
+                        if len(each.tasks) > 1:
+                            # Which one it was will show; those that are committed end at once.
+                            logger.warning("a worker died at one of %d shards; trying again", len(each.tasks))
+                            for task in each.tasks:
+                                launch(_Try([task], each.number + 1))
+                        elif self._note_death(job, each) < _MOST_DEATHS:
                             launch(each)
                         else:
                             given_up.append(_describe_poison(each))
                     finally:
                         future.release()
                     top_up()
-                if report is not None:
-                    yield report
+                yield from reports
         finally:
             with interrupts_held():
                 if flying:
@@ -128,8 +169,10 @@ class DaskExecutor:
                 "the same command again"
             )
 
-    def _note_death(self, job: ShardJob, each: _Try) -> None:
-        shard_id = each.task.shard.shard_id
+    def _note_death(self, job: ShardJob, each: _Try) -> int:
+        """Count a death of a single shard's worker; how many there were in a row without progress."""
+        task = each.tasks[0]
+        shard_id = task.shard.shard_id
         finished = 0
         if job.paths is not None:
             finished = max(map(count_entries, job.paths.earlier_attempts(shard_id)), default=0)
@@ -141,14 +184,16 @@ class DaskExecutor:
             "split.%d: its worker died with %d of %d items finished; trying again",
             shard_id,
             finished,
-            len(each.task.indices),
+            len(task.indices),
         )
+        return each.num_deaths
 
 
 def _describe_poison(each: _Try) -> str:
-    indices, number = each.task.indices, each.num_finished
+    task = each.tasks[0]
+    indices, number = task.indices, each.num_finished
     where = f"at index {indices[number]}" if number < len(indices) else "after its last item"
-    return f"split.{each.task.shard.shard_id} {where}"
+    return f"split.{task.shard.shard_id} {where}"
 
 
 def pickle_job(job: ShardJob) -> bytes:

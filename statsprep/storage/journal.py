@@ -1,14 +1,16 @@
 r"""The journal of one attempt at a shard: what is finished, item by item, whatever kills the process next.
 
-`journal.jsonl` has one line per item, in item order:
+An entry is one line, and after it the bytes of the item's float64 rows:
 
-    [position, status, utt_id, result, {row key: shape}, crc32 of the item's rows]
+    crc32 [position, status, utt_id, result, {row key: shape}]\n
+    rows
 
-and `rows.bin` the float64 rows that belong to these lines, one after the other. Every append goes straight to
-the operating system, rows before their line, so a killed process loses no finished item. A reader trusts the
-longest prefix whose lines parse, count up from 0 and match their rows' checksum.
+with the checksum, eight hex digits, over all that follows it. Every append goes straight to the operating
+system, so a killed process loses no finished item. A reader trusts the longest prefix whose entries match
+their checksums and count up from 0.
 """
 
+import functools
 import itertools
 import json
 import os
@@ -17,13 +19,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from statsprep.storage.atomic import disk_errors_named
-from statsprep.storage.paths import JOURNAL, ROWS
+from statsprep.storage.paths import JOURNAL
 
 
 class Status(StrEnum):
@@ -54,9 +56,7 @@ class JournalWriter:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / JOURNAL
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        self._lines = os.open(self._path, flags, 0o666)
-        self._rows = os.open(folder / ROWS, flags, 0o666)
+        self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
 
     def append(self, entries: Iterable[Entry]) -> None:
         """Add finished items.
@@ -64,24 +64,23 @@ class JournalWriter:
         Raises:
             StorageError: the disk is full.
         """
-        lines: list[str] = []
-        rows: list[bytes] = []
+        content = bytearray()
         for entry in entries:
-            blob = b"".join(row.tobytes() for row in entry.rows.values())
-            shapes = {key: row.shape for key, row in entry.rows.items()}
             result = entry.text if entry.text is not None else json.dumps(entry.result)
-            lines.append(
-                f'[{entry.position},"{entry.status}",{json.dumps(entry.utt_id)},{result},{json.dumps(shapes)},'
-                f"{zlib.crc32(blob)}]"
-            )
-            rows.append(blob)
+            shapes = _shapes_text(tuple((key, row.shape) for key, row in entry.rows.items()))
+            line = f'[{entry.position},"{entry.status}",{json.dumps(entry.utt_id)},{result},{shapes}]\n'
+            body = b"".join([line.encode(), *(row.tobytes() for row in entry.rows.values())])
+            content += b"%08x " % zlib.crc32(body) + body
         with disk_errors_named(self._path):
-            _write_all(self._rows, b"".join(rows))
-            _write_all(self._lines, ("\n".join(lines) + "\n").encode())
+            _write_all(self._descriptor, bytes(content))
 
     def close(self) -> None:
-        for descriptor in (self._lines, self._rows):
-            os.close(descriptor)
+        os.close(self._descriptor)
+
+
+@functools.lru_cache
+def _shapes_text(shapes: tuple[tuple[str, tuple[int, ...]], ...]) -> str:
+    return json.dumps(dict(shapes))
 
 
 def _write_all(descriptor: int, content: bytes) -> None:
@@ -91,24 +90,25 @@ def _write_all(descriptor: int, content: bytes) -> None:
 
 def read_journal(folder: Path) -> Iterator[Entry]:
     """The entries of the journal's valid prefix, streamed; nothing where there is no journal."""
-    if not (folder / JOURNAL).exists() or not (folder / ROWS).exists():
+    try:
+        stream = open(folder / JOURNAL, "rb")  # noqa: SIM115  closed below
+    except FileNotFoundError:
         return
-    with open(folder / JOURNAL, "rb") as lines, open(folder / ROWS, "rb") as rows:
+    with stream:
         for expected in itertools.count():
-            entry = _parse_entry(lines.readline(), rows)
+            entry = _read_entry(stream)
             if entry is None or entry.position != expected:
                 return
             yield entry
 
 
-def _parse_entry(line: bytes, rows: Any) -> Entry | None:
-    if not line.endswith(b"\n"):
-        return None
+def _read_entry(stream: IO[bytes]) -> Entry | None:
+    checksum, _, line = stream.readline().partition(b" ")
     try:
-        position, status, utt_id, result, shapes, checksum = json.loads(line)
+        position, status, utt_id, result, shapes = json.loads(line)
         sizes = {key: (tuple(shape), int(np.prod(shape)) * 8) for key, shape in shapes.items()}
-        blob = rows.read(sum(size for _, size in sizes.values()))
-        if zlib.crc32(blob) != checksum:
+        blob = stream.read(sum(size for _, size in sizes.values()))
+        if not line.endswith(b"\n") or checksum != b"%08x" % zlib.crc32(blob, zlib.crc32(line)):
             return None
         entry = Entry(position, Status(status), utt_id, result)
         offset = 0

@@ -1,5 +1,6 @@
 """The names of everything in a run directory, in one place."""
 
+import os
 import re
 import secrets
 from dataclasses import dataclass
@@ -11,9 +12,7 @@ DONE = "done"
 RESULTS = "results.jsonl"
 DROPPED = "dropped.jsonl"
 ERRORS = "errors.jsonl"
-JOURNAL = "journal.jsonl"
-ROWS = "rows.bin"
-ATTEMPT = "attempt.json"
+JOURNAL = "journal"
 
 _SHARD_NAME = re.compile(r"split\.(\d+)")
 
@@ -59,12 +58,18 @@ class RunPaths:
     def shard_lease(self, shard_id: int) -> Path:
         return self.leases / f"split.{shard_id}.json"
 
-    def new_attempt(self, shard_id: int) -> Path:
-        return self.attempts / f"split.{shard_id}.{secrets.token_hex(6)}"
+    def new_attempt(self, shard_id: int, fingerprint: str) -> Path:
+        """A fresh name that says whose results the folder will hold."""
+        return self.attempts / f"split.{shard_id}.{fingerprint[:16]}.{secrets.token_hex(6)}"
 
-    def earlier_attempts(self, shard_id: int) -> list[Path]:
-        """Folders of unfinished attempts at a shard, in a stable order."""
-        return sorted(self.attempts.glob(f"split.{shard_id}.*"))
+    def earlier_attempts(self, shard_id: int, fingerprint: str = "") -> list[Path]:
+        """Folders of unfinished attempts at a shard, of one fingerprint or any, in a stable order."""
+        prefix = f"split.{shard_id}.{fingerprint[:16]}"
+        try:
+            names = os.listdir(self.attempts)
+        except FileNotFoundError:
+            return []
+        return [self.attempts / name for name in sorted(names) if name.startswith(prefix)]
 
     def staging(self) -> Path:
         """A fresh folder for a merge to write into before its files get their names."""

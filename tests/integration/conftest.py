@@ -285,7 +285,7 @@ class RunDir:
     def journaled(self) -> int:
         """Lines in the journals of unfinished attempts."""
         total = 0
-        for path in self.root.glob(".attempts/*/journal.jsonl"):
+        for path in self.root.glob(".attempts/*/journal"):
             try:
                 total += path.read_bytes().count(b"\n")
             except OSError:

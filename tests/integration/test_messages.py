@@ -326,7 +326,7 @@ def test_second_run_in_the_same_folder_is_refused(
 ) -> None:
     """While a live process works there: its number and what to do; the first run is not disturbed."""
     first = statsprep.start("run", cheap_recipe(200), PAUSE_S="0.02")
-    wait_until(lambda: list(tmp_path.glob("exp/.attempts/*/journal.jsonl")))
+    wait_until(lambda: list(tmp_path.glob("exp/.attempts/*/journal")))
     check_one_line(statsprep("run", "prep.yaml", code=4), f"process {first.pid} on ", "wait until it ends")
     check_one_line(statsprep("run", "prep.yaml", "--overwrite", code=4), f"process {first.pid} on ")
     assert f"process {first.pid} on " in statsprep("status", "exp").out

@@ -75,7 +75,6 @@ def test_the_earlier_attempt_that_got_furthest_is_taken_over(paths: RunPaths) ->
     for folder, num_entries in ((first, 1), (second, 3), (third, 2)):
         shutil.rmtree(paths.attempts / folder.name, ignore_errors=True)
         (paths.attempts / folder.name).mkdir(parents=True)
-        (folder / "attempt.json").write_text('{"fingerprint": "f1"}')
         journal = JournalWriter(folder)
         journal.append([Entry(position, Status.OK, "u", 0) for position in range(num_entries)])
         journal.close()
@@ -93,16 +92,6 @@ def test_an_attempt_of_another_fingerprint_is_discarded(paths: RunPaths) -> None
     found = Attempt(paths, SHARD, "f1")
     assert found.previous is None
     assert list(paths.attempts.iterdir()) == [found.folder]
-
-
-@pytest.mark.parametrize("note", ["", "[]", "null", '{"other": 1}', None])
-def test_an_attempt_without_a_whole_note_is_discarded(note: str | None, paths: RunPaths) -> None:
-    folder = begin(paths, 3).folder
-    (folder / "attempt.json").unlink()
-    if note is not None:
-        (folder / "attempt.json").write_text(note)
-    assert Attempt(paths, SHARD, "f1").previous is None
-    assert not folder.exists()
 
 
 def test_attempts_at_other_shards_are_left_alone(paths: RunPaths) -> None:

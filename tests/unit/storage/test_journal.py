@@ -4,6 +4,8 @@ import errno
 import json
 import os
 import random
+import shutil
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 
 from statsprep.errors import StorageError
 from statsprep.storage.journal import Entry, JournalWriter, Status, count_entries, read_journal
-from statsprep.storage.paths import JOURNAL, ROWS
+from statsprep.storage.paths import JOURNAL
 
 
 def make_entry(position: int, utt_id: str | None = None) -> Entry:
@@ -29,7 +31,8 @@ def make_entry(position: int, utt_id: str | None = None) -> Entry:
 
 
 def write(folder: Path, entries: Iterable[Entry], *, at_once: int = 1) -> None:
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / JOURNAL).unlink(missing_ok=True)
     journal = JournalWriter(folder)
     entries = list(entries)
     for start in range(0, len(entries), at_once):
@@ -55,8 +58,7 @@ def test_appending_in_groups_gives_the_same_bytes(tmp_path: Path) -> None:
     entries = [make_entry(position) for position in range(20)]
     write(tmp_path / "one", entries)
     write(tmp_path / "many", entries, at_once=7)
-    for name in (JOURNAL, ROWS):
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "many" / name).read_bytes()
+    assert (tmp_path / "one" / JOURNAL).read_bytes() == (tmp_path / "many" / JOURNAL).read_bytes()
 
 
 def test_rows_keep_every_bit(tmp_path: Path) -> None:
@@ -77,25 +79,21 @@ def test_no_journal_is_an_empty_one(tmp_path: Path) -> None:
     assert count_entries(tmp_path) == 0
 
 
-def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
+@pytest.mark.parametrize("num_bytes", [1, 8 * 16, 8 * 16 + 1, 8 * 16 + 20])
+def test_a_torn_last_entry_is_left_out(num_bytes: int, tmp_path: Path) -> None:
     write(tmp_path, [make_entry(position) for position in range(3)])
     path = tmp_path / JOURNAL
-    path.write_bytes(path.read_bytes()[:-1])
+    path.write_bytes(path.read_bytes()[:-num_bytes])
     assert plain(read_journal(tmp_path)) == plain(make_entry(position) for position in range(2))
 
 
-def test_torn_rows_end_the_prefix(tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", ["line", "rows"])
+def test_other_content_ends_the_prefix(part: str, tmp_path: Path) -> None:
     write(tmp_path, [make_entry(position) for position in range(3)])
-    path = tmp_path / ROWS
-    path.write_bytes(path.read_bytes()[:-1])
-    assert count_entries(tmp_path) == 2
-
-
-def test_rows_of_other_content_end_the_prefix(tmp_path: Path) -> None:
-    write(tmp_path, [make_entry(position) for position in range(3)])
-    content = bytearray((tmp_path / ROWS).read_bytes())
-    content[4 * 3 * 8 + 5] ^= 1  # in the second entry
-    (tmp_path / ROWS).write_bytes(content)
+    content = bytearray((tmp_path / JOURNAL).read_bytes())
+    second = content.index(b'[1,"ok"')
+    content[second + (1 if part == "line" else 100)] ^= 1
+    (tmp_path / JOURNAL).write_bytes(content)
     assert count_entries(tmp_path) == 1
 
 
@@ -107,52 +105,50 @@ def test_positions_that_do_not_count_up_end_the_prefix(positions: list[int], tmp
 
 
 @pytest.mark.parametrize(
-    "line", ["", "null", "[]", "[1]", '[1,"fine","u",null,{},0]', '[1,"ok","u",null,[],0]', "\0" * 40]
+    "line", ["", "null", "[]", "[1]", '[1,"fine","u",null,{}]', '[1,"ok","u",null,[]]', "\0" * 40]
 )
 def test_a_line_of_other_shape_ends_the_prefix(line: str, tmp_path: Path) -> None:
     write(tmp_path, [make_entry(0)])
-    with open(tmp_path / JOURNAL, "a") as stream:
-        stream.write(line + "\n" + json.dumps([1, "ok", "u", None, {}, 0]) + "\n")
+    with open(tmp_path / JOURNAL, "ab") as stream:
+        for text in (line, json.dumps([1, "ok", "u", None, {}])):
+            body = text.encode() + b"\n"
+            stream.write(b"%08x " % zlib.crc32(body) + body)
     assert count_entries(tmp_path) == 1
 
 
-@given(lines_cut=st.integers(0, 2**32), rows_cut=st.integers(0, 2**32))
+@given(cut=st.integers(0, 2**32))
 @settings(max_examples=150, deadline=None)
-def test_truncation_at_any_byte_never_yields_a_wrong_entry(
-    lines_cut: int, rows_cut: int, tmp_path_factory: pytest.TempPathFactory
+def test_truncation_at_any_byte_leaves_the_whole_entries(
+    cut: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.getbasetemp() / "truncated"
     entries = [make_entry(position) for position in range(8)]
-    if not folder.exists():
-        write(folder, entries)
-        os.link(folder / JOURNAL, folder / "whole.lines")
-        os.link(folder / ROWS, folder / "whole.rows")
-    lines, rows = (folder / "whole.lines").read_bytes(), (folder / "whole.rows").read_bytes()
-    cut_lines, cut_rows = lines[: lines_cut % (len(lines) + 1)], rows[: rows_cut % (len(rows) + 1)]
-    for name, content in ((JOURNAL, cut_lines), (ROWS, cut_rows)):
-        (folder / name).unlink()
-        (folder / name).write_bytes(content)
-    found = plain(read_journal(folder))
-    assert found == plain(entries[: len(found)])
-    # And nothing is given up that is whole.
-    ends = np.cumsum([sum(row.nbytes for row in entry.rows.values()) for entry in entries])
-    whole_rows = int(np.searchsorted(ends, len(cut_rows), side="right"))
-    assert len(found) == min(cut_lines.count(b"\n"), whole_rows)
+    write(folder / "whole", entries)
+    content = (folder / "whole" / JOURNAL).read_bytes()
+    ends = []
+    for number in range(len(entries)):
+        write(folder / str(number), entries[: number + 1])
+        ends.append((folder / str(number) / JOURNAL).stat().st_size)
+    kept = content[: cut % (len(content) + 1)]
+    (folder / "whole" / JOURNAL).write_bytes(kept)
+    num_whole = sum(end <= len(kept) for end in ends)
+    assert plain(read_journal(folder / "whole")) == plain(entries[:num_whole])
+    shutil.rmtree(folder)
 
 
-def test_damage_at_any_byte_never_raises(tmp_path: Path) -> None:
-    """A changed letter inside a result cannot be told from another result, but no damage stops the next
-    attempt.
-    """
-    write(tmp_path, [make_entry(position) for position in range(4)])
-    lines = (tmp_path / JOURNAL).read_bytes()
+def test_damage_at_any_byte_ends_the_prefix(tmp_path: Path) -> None:
+    """No damage stops the next attempt, and none is taken for a result."""
+    entries = [make_entry(position) for position in range(4)]
+    write(tmp_path, entries)
+    content = (tmp_path / JOURNAL).read_bytes()
     draw = random.Random(0)
     for _ in range(600):
-        damaged = bytearray(lines)
+        damaged = bytearray(content)
         for _ in range(draw.randint(1, 3)):
-            damaged[draw.randrange(len(lines))] = draw.choice(b'0123456789.,-e[]{}"\n\xff\0')
+            damaged[draw.randrange(len(content))] = draw.choice(b'0123456789.,-e[]{}"\n\xff\0')
         (tmp_path / JOURNAL).write_bytes(damaged)
-        count_entries(tmp_path)
+        found = plain(read_journal(tmp_path))
+        assert found == plain(entries[: len(found)])
 
 
 def test_full_disk_is_a_storage_error_that_names_the_journal(

@@ -18,11 +18,11 @@ def test_shard_folders_are_found_by_their_exact_name_in_numeric_order(tmp_path: 
 
 def test_attempts_of_one_shard_are_not_those_of_another(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path)
-    one, eleven = paths.new_attempt(1), paths.new_attempt(11)
+    one, eleven = paths.new_attempt(1, "f1"), paths.new_attempt(11, "f1")
     for folder in (one, eleven):
         folder.mkdir(parents=True)
     assert paths.earlier_attempts(1) == [one]
-    assert paths.new_attempt(1) != one
+    assert paths.new_attempt(1, "f1") != one
 
 
 def test_a_stats_dir_means_its_splits_train_first(tmp_path: Path) -> None:

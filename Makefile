@@ -1,5 +1,6 @@
 # make demo    a small corpus, measured on a local Dask cluster
-# make test    every test that needs no cluster
+# make test    every test that needs no server
+# make test-storage  those on a real S3 (Ceph) and sftp (OpenSSH), on loopback
 # make check   lint, types, layers: what CI runs first
 # make bench   ratios against a plain loop
 PYTHON ?= python3
@@ -7,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: env demo test check format bench clean
+.PHONY: env demo test test-storage check format bench clean
 
 env: $(VENV)/ready
 
@@ -22,6 +23,9 @@ demo: env
 
 test: env
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+test-storage: env
+	$(BIN)/python -m pytest tests/storage -m storage -n 2 --dist loadgroup
 
 check: env
 	$(BIN)/ruff format --check .

@@ -15,6 +15,8 @@ from statsprep.engine.progress import LogObserver, Observer, format_seconds
 from statsprep.engine.progress import Progress as Numbers
 from statsprep.engine.report import RunReport
 from statsprep.engine.shard import ShardReport
+from statsprep.storage.paths import RunPaths
+from statsprep.storage.stores import parent
 
 
 class BarObserver:
@@ -74,7 +76,7 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]
 def show_reports(reports: Sequence[RunReport]) -> None:
     """What a run did, what failed, and what to type next."""
     rows = [
-        [shorten(report.paths.root if report.paths else Path()), f"{report.num_items:,}"]
+        [shorten(report.paths.place if report.paths else ""), f"{report.num_items:,}"]
         + [f"{report.counts.get(status, 0):,}" for status in ("ok", "dropped", "error")]
         + [f"{report.num_skipped:,}", format_seconds(report.seconds)]
         for report in reports
@@ -85,20 +87,21 @@ def show_reports(reports: Sequence[RunReport]) -> None:
             continue
         if report.keyed_by == "position":
             print(
-                f"{shorten(report.paths.root)}: keyed by position; give the dataset utt_ids() to key by "
+                f"{shorten(report.paths.place)}: keyed by position; give the dataset utt_ids() to key by "
                 "utterance id"
             )
         if report.num_failed:
-            print(f"{shorten(report.paths.root)}: {report.num_failed} failed, see errors.jsonl")
+            print(f"{shorten(report.paths.place)}: {report.num_failed} failed, see errors.jsonl")
             print(summarise_errors(report.paths))
-    for path in dict.fromkeys(_parent_of_splits(report.paths.root) for report in reports if report.paths):
-        print(f"next: statsprep inspect {shorten(path)}")
+    for place in dict.fromkeys(_above_splits(report.paths) for report in reports if report.paths):
+        print(f"next: statsprep inspect {shorten(place)}")
 
 
-def _parent_of_splits(root: Path) -> Path:
-    return root.parent if root.name in ("train", "valid") else root
+def _above_splits(paths: RunPaths) -> str:
+    return parent(paths.place) if paths.root.name in ("train", "valid") else paths.place
 
 
-def shorten(path: Path) -> str:
-    """Relative to the current folder where it lies below it."""
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+def shorten(place: Path | str) -> str:
+    """A path relative to the current folder where it lies below it; a URL as it is."""
+    is_below = Path(place).is_relative_to(Path.cwd())
+    return str(Path(place).relative_to(Path.cwd()) if is_below else place)

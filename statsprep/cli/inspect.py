@@ -16,21 +16,22 @@ _NUM_EXTREMES = 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run_dir", metavar="RUN_DIR", type=Path, help="stats_dir, or stats_dir/<split>")
+    parser.add_argument("run_dir", metavar="RUN_DIR", help="stats_dir, or stats_dir/<split>")
 
 
 def execute(args: argparse.Namespace) -> int:
+    from statsprep.engine.mirror import copy_for_reading
     from statsprep.engine.status import read_status
     from statsprep.errors import DataError
     from statsprep.storage.paths import find_run_dirs
 
-    for paths in find_run_dirs(args.run_dir):
+    for found in find_run_dirs(args.run_dir):
+        paths = copy_for_reading(found)
         status = read_status(paths)
         if status.state != "merged":
             raise DataError(
-                f"{paths.root}: is {status.state} ({status.num_finished:,} of {status.num_items:,} items); "
-                "expected a merged run; "
-                f"type `{status.next_command}`"
+                f"{paths.place}: is {status.state} ({status.num_finished:,} of {status.num_items:,} items); "
+                f"expected a merged run; type `{status.next_command}`"
             )
         _show(paths)
     return 0
@@ -45,7 +46,7 @@ def _show(paths: Any) -> None:
     receipt = read_receipt(paths)
     counts = receipt.counts if receipt else {}
     total = ", ".join(f"{counts[status]:,} {status}" for status in Status if status in counts)
-    print(f"== {shorten(paths.root)}: {sum(counts.values()):,} utterances: {total}")
+    print(f"== {shorten(paths.place)}: {sum(counts.values()):,} utterances: {total}")
     for shape_file in sorted(paths.root.glob("*_shape.arrow")):
         _show_lengths(shape_file)
     for stats_file in sorted(paths.root.glob("*_stats.npz")):
@@ -86,9 +87,8 @@ def _show_stats(path: Path) -> None:
     moments = read_stats(path)
     deviation = np.sqrt(moments.variance)
     print(
-        f"{path.name.removesuffix('_stats.npz')} statistics: {moments.count:,} frames; means "
-        f"{moments.mean.min():.4g} to "
-        f"{moments.mean.max():.4g}; deviations {deviation.min():.4g} to {deviation.max():.4g}; values "
-        f"{moments.min.min():.4g} to "
-        f"{moments.max.max():.4g}"
+        f"{path.name.removesuffix('_stats.npz')} statistics: {moments.count:,} frames; "
+        f"means {moments.mean.min():.4g} to {moments.mean.max():.4g}; "
+        f"deviations {deviation.min():.4g} to {deviation.max():.4g}; "
+        f"values {moments.min.min():.4g} to {moments.max.max():.4g}"
     )

@@ -8,26 +8,26 @@ A run merges by itself; this command is for a run that was stopped before, or wh
 import argparse
 import importlib
 import sys
-from pathlib import Path
 from typing import Any
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run_dir", metavar="RUN_DIR", type=Path, help="stats_dir, or stats_dir/<split>")
+    parser.add_argument("run_dir", metavar="RUN_DIR", help="stats_dir, or stats_dir/<split>")
 
 
 def execute(args: argparse.Namespace) -> int:
     from statsprep.cli.display import shorten
-    from statsprep.engine.lease import hold_lease
     from statsprep.engine.manifest import read_manifest
     from statsprep.engine.merge import merge_run
+    from statsprep.engine.mirror import owned_run, pull_shards
     from statsprep.storage.paths import find_run_dirs
 
     for paths in find_run_dirs(args.run_dir):
-        manifest = read_manifest(paths)
-        with hold_lease(paths.run_lease, refuse_live=True):
+        with owned_run(paths):
+            manifest = read_manifest(paths)
+            pull_shards(paths, manifest)
             receipt = merge_run(paths, manifest, find_runner(manifest.runner, manifest.recipe_root))
-        print(f"{shorten(paths.root)}: merged {receipt.num_shards} shards into {len(receipt.files)} files")
+        print(f"{shorten(paths.place)}: merged {receipt.num_shards} shards into {len(receipt.files)} files")
     return 0
 
 
@@ -48,8 +48,7 @@ def find_runner(dotted: str, recipe_root: str | None) -> Any:
             found = getattr(found, name)
     except (ImportError, AttributeError) as error:
         raise ConfigError(
-            f"the run's runner {dotted} cannot be imported ({error}); expected a module on the path; run the "
-            "script or command "
-            "that started the run again instead: it merges as well"
+            f"the run's runner {dotted} cannot be imported ({error}); expected a module on the path; "
+            "run the script or command that started the run again instead: it merges as well"
         ) from error
     return found

@@ -10,19 +10,19 @@ process.
 import argparse
 import json
 import sys
-from pathlib import Path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run_dir", metavar="RUN_DIR", type=Path, help="stats_dir, or stats_dir/<split>")
+    parser.add_argument("run_dir", metavar="RUN_DIR", help="stats_dir, or stats_dir/<split>")
     parser.add_argument("--json", action="store_true", help="print one JSON list for programs")
 
 
 def execute(args: argparse.Namespace) -> int:
+    from statsprep.engine.mirror import copy_for_reading
     from statsprep.engine.status import read_status
     from statsprep.storage.paths import find_run_dirs
 
-    found = [read_status(paths) for paths in find_run_dirs(args.run_dir)]
+    found = [read_status(copy_for_reading(paths)) for paths in find_run_dirs(args.run_dir)]
     if args.json:
         json.dump([status.to_json() for status in found], sys.stdout, indent=1)
         print()
@@ -30,14 +30,14 @@ def execute(args: argparse.Namespace) -> int:
     from statsprep.cli.display import print_table, shorten
 
     rows = [
-        [shorten(Path(each.run_dir)), each.state, f"{each.num_finished:,}/{each.num_items:,}",
+        [shorten(each.run_dir), each.state, f"{each.num_finished:,}/{each.num_items:,}",
          f"{each.num_in_attempts:,}", f"{each.num_shards_finished}/{each.num_shards}",
          f"{each.counts.get('dropped', 0):,}", f"{each.counts.get('error', 0):,}"]
         for each in found
     ]  # fmt: skip
     print_table("status", ["run", "state", "items", "begun", "shards", "dropped", "failed"], rows)
     for each in found:
-        name = shorten(Path(each.run_dir))
+        name = shorten(each.run_dir)
         if each.failures:
             print(f"{name}: failed by kind: {', '.join(f'{n} {kind}' for kind, n in each.failures.items())}")
         if each.damaged:

@@ -19,7 +19,6 @@ from statsprep.errors import WorkerError
 from statsprep.storage.atomic import disk_errors_named, open_private
 from statsprep.storage.digest import describe_files, find_mismatch
 from statsprep.storage.journal import count_entries
-from statsprep.storage.jsonl import read_json
 from statsprep.storage.paths import DONE, JOURNAL, RunPaths
 
 # What a rename says where the shard is there already, as a folder or as a file.
@@ -49,20 +48,30 @@ class Done:
 
 def read_done(folder: Path) -> Done | None:
     """A shard's `done`, or None where it is missing or damaged."""
-    content = read_json(folder / DONE)
     try:
-        return Done(**content)
-    except TypeError:
+        return parse_done((folder / DONE).read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
         return None
 
 
-def find_defect(folder: Path, shard: Shard, trusted: frozenset[str]) -> str | None:
+def parse_done(content: bytes | None) -> Done | None:
+    """The content of a `done`, or None where there is none or it is damaged."""
+    try:
+        return Done(**json.loads(content or b""))
+    except (TypeError, ValueError):
+        return None
+
+
+def find_defect(
+    folder: Path, shard: Shard, trusted: frozenset[str], *, is_partial: bool = False
+) -> str | None:
     """Why a committed shard cannot be trusted, or None where it can.
 
     Args:
         folder: `split.N`.
         shard: what the plan says of it.
         trusted: fingerprints whose results belong to the run.
+        is_partial: files may lie on a store alone; those that are here are checked.
     """
     done = read_done(folder)
     if done is None:
@@ -71,7 +80,7 @@ def find_defect(folder: Path, shard: Shard, trusted: frozenset[str]) -> str | No
         return f"{DONE} has {done.num_items} items of shard {done.shard_id}, the plan has {shard.num_items}"
     if done.fingerprint not in trusted:
         return "it was measured with another config, code or data"
-    return find_mismatch(folder, done.files)
+    return find_mismatch(folder, done.files, missing_ok=is_partial)
 
 
 class Attempt:
@@ -86,6 +95,18 @@ class Attempt:
         with disk_errors_named(self.folder):
             self.folder.mkdir(parents=True)
         self.previous = self._best_earlier()
+
+    @property
+    def final_place(self) -> str:
+        """The path or URL of the folder once it is committed."""
+        name = f"split.{self._shard.shard_id}"
+        if self._paths.url:
+            return f"{self._paths.url}/{name}/{self._token}"
+        return str(self._paths.root / name)
+
+    @property
+    def _token(self) -> str:
+        return self.folder.name.rpartition(".")[2]
 
     def _best_earlier(self) -> Path | None:
         """The earlier attempt of this fingerprint that got furthest; all others are removed."""
@@ -125,7 +146,7 @@ class Attempt:
         done = Done(
             shard_id=self._shard.shard_id,
             fingerprint=self._fingerprint,
-            attempt=self.folder.name.rpartition(".")[2],
+            attempt=self._token,
             counts=counts,
             files=describe_files(self.folder, names),
             seconds=round(time.perf_counter() - self._began, 4),

@@ -67,11 +67,9 @@ class ErrorLimit:
             DataError: more failed than may; `detail` shows the first of them and counts by kind.
         """
         if num_failed > self.allowed:
-            path = paths.root / ERRORS
             raise DataError(
-                f"{path}: {num_failed} utterances failed, at most {self.allowed} may (max_errors); "
-                "everything else is measured and "
-                "merged; mend them and run with --retry_errors, or allow more with max_errors",
+                f"{paths.place}/{ERRORS}: {num_failed} utterances failed, at most {self.allowed} may (max_errors); "
+                "everything else is measured and merged; mend them and run with --retry_errors, or allow more with max_errors",
                 detail=summarise_errors(paths),
             )
 

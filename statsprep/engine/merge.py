@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from statsprep.engine.attempt import find_defect, read_done
 from statsprep.engine.manifest import Manifest
+from statsprep.engine.mirror import fetch_shards, is_on_store, push_merged
 from statsprep.errors import WorkerError, listed
 from statsprep.storage.atomic import (
     TEMPORARY_MARK,
@@ -53,6 +54,7 @@ def merge_run(paths: RunPaths, manifest: Manifest, runner: "type[BaseRunner]") -
     Raises:
         WorkerError: shards are missing or damaged; the message names them.
     """
+    fetch_shards(paths, manifest)
     receipt = _check_shards(paths, manifest)
     if is_merged(paths, receipt):
         return receipt
@@ -86,9 +88,11 @@ def is_merged(paths: RunPaths, wanted: Receipt) -> bool:
     found = read_receipt(paths)
     if found is None or (found.fingerprint, found.inputs) != (wanted.fingerprint, wanted.inputs):
         return False
-    mismatch = find_mismatch(paths.root, found.files)
+    mismatch = find_mismatch(paths.root, found.files, missing_ok=bool(paths.url))
+    if mismatch is None and paths.url and not is_on_store(paths, found.files):
+        mismatch = "a file is missing on the store"
     if mismatch:
-        logger.warning("%s: %s; merging again", paths.root, mismatch)
+        logger.warning("%s: %s; merging again", paths.place, mismatch)
         return False
     wanted.files = found.files
     return True
@@ -101,7 +105,9 @@ def _check_shards(paths: RunPaths, manifest: Manifest) -> Receipt:
     bad = []
     for shard in manifest.plan:
         folder = paths.shard(shard.shard_id)
-        defect = find_defect(folder, shard, manifest.trusted) if folder.is_dir() else "not finished"
+        defect: str | None = "not finished"
+        if folder.is_dir():
+            defect = find_defect(folder, shard, manifest.trusted, is_partial=bool(paths.url))
         done = read_done(folder)
         if defect or done is None:
             bad.append(f"split.{shard.shard_id} ({defect})")
@@ -112,9 +118,8 @@ def _check_shards(paths: RunPaths, manifest: Manifest) -> Receipt:
             keyed_by = "position"
     if bad:
         raise WorkerError(
-            f"{paths.root}: cannot merge {len(bad)} of {len(manifest.shards)} shards: "
-            f"{listed(bad).replace(chr(34), '')}; "
-            "run the same command again to measure them"
+            f"{paths.place}: cannot merge {len(bad)} of {len(manifest.shards)} shards: "
+            f"{listed(bad).replace(chr(34), '')}; run the same command again to measure them"
         )
     report_strays(paths, manifest)
     return Receipt(manifest.fingerprint, len(manifest.shards), json_digest(files), dict(counts), keyed_by)
@@ -161,10 +166,12 @@ def _put_in_place(paths: RunPaths, staging: Path, receipt: Receipt) -> None:
     for name in names:
         (paths.root / name).parent.mkdir(exist_ok=True)
         os.replace(staging / name, paths.root / name)
-    for name in (earlier.files.keys() if earlier else set()) - set(names):
+    stale = set(earlier.files if earlier else ()) - set(names)
+    for name in stale:
         (paths.root / name).unlink(missing_ok=True)
     sync_folder(paths.root)
     write_text(paths.receipt, json.dumps(asdict(receipt), indent=1, sort_keys=True) + "\n")
+    push_merged(paths, receipt.files, stale)
 
 
 def remove_leftovers(paths: RunPaths) -> None:

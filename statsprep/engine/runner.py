@@ -23,10 +23,17 @@ from statsprep.engine.code_hash import hash_code
 from statsprep.engine.env import forget_env
 from statsprep.engine.executor import Executor, default_parallel, make_executor
 from statsprep.engine.fingerprint import Parts, digest_of, without
-from statsprep.engine.lease import hold_lease
 from statsprep.engine.limits import ErrorLimit, describe_errors
 from statsprep.engine.manifest import Manifest, check_run_dir, open_run
 from statsprep.engine.merge import merge_run, remove_leftovers
+from statsprep.engine.mirror import (
+    owned_run,
+    pull_shards,
+    push_inputs,
+    remove_leftovers_on_store,
+    remove_mirror_at_exit,
+    withdraw_shard,
+)
 from statsprep.engine.plain import dotted_name, plain_config
 from statsprep.engine.plan import Items, Shard, plan_shards
 from statsprep.engine.progress import LogObserver, Observer
@@ -36,6 +43,7 @@ from statsprep.engine.shard import ShardJob, ShardReport, ShardTask
 from statsprep.errors import ConfigError, DataError
 from statsprep.storage.journal import Status
 from statsprep.storage.paths import RunPaths
+from statsprep.storage.stores import absolute
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +64,7 @@ class BaseRunner:
         provider: builds what `forward` needs.
         batch_size: where set, `forward` gets a list of up to so many indices and returns a list of as many
             results.
-        output_dir: where results go; without it they come back as a list.
+        output_dir: where results go, a folder or the URL of one; without it they come back as a list.
         shard_subdir: folder below `output_dir`, for instance the split's name.
         shard_size: items per shard instead of the plan's own rule.
         resume: go on with an earlier run of the same thing; False starts anew.
@@ -72,6 +80,10 @@ class BaseRunner:
     # Where it is above 1, forward gets lists of up to so many indices without batch_size, and how they are
     # grouped must not matter.
     block_size = 1
+    # Set where a runner is built from a configuration: how `replay` builds it again, for the manifest, and
+    # the configuration with all defaults written out, for the fingerprint.
+    origin: dict[str, Any] | None = None
+    filled_config: Any = None
 
     def __init__(
         self,
@@ -92,7 +104,7 @@ class BaseRunner:
         ErrorLimit.of(max_errors, 0)
         self.provider = provider
         self.batch_size = batch_size
-        self.output_dir = None if output_dir is None else Path(output_dir).absolute()
+        self.output_dir = None if output_dir is None else absolute(output_dir)
         self.shard_subdir = shard_subdir
         self.shard_size = shard_size
         self.resume = resume
@@ -105,7 +117,7 @@ class BaseRunner:
     @staticmethod
     def forward(*args: Any, **env: Any) -> Any:
         """Write it as `forward(idx, *, dataset, ...)`: handle one index (with `batch_size`: a list of them).
-        None drops it; anything else must be JSON or a Record.
+        None or a Dropped, which says why, drops it; anything else must be JSON or a Record.
         """
         raise ConfigError(
             "the runner has no forward; write `@staticmethod def forward(idx, *, dataset): ...`"
@@ -117,12 +129,20 @@ class BaseRunner:
         return {}
 
     @staticmethod
-    def write_record(writers: dict[str, Any], result: Any, state: dict[str, Any], **env: Any) -> None:
+    def write_record(writers: dict[str, Any], result: Any, state: dict[str, Any], **env: Any) -> Any:
         """Take one result, in index order.
 
         It is called for results taken over from a killed attempt as well, with the same JSON. `state` holds
-        shard_id, shard_dir, position, index and utt_id.
+        shard_id, shard_dir, position, index and utt_id. What it returns, such as the result with the paths of
+        its files, stands in results.jsonl instead of the result.
         """
+
+    @staticmethod
+    def has_files(result: Any, state: dict[str, Any]) -> bool:
+        """Whether `state["previous_dir"]`, a killed attempt's folder, still holds what `write_record` wrote
+        for a result; if not, the shard goes on from this item. True by default.
+        """
+        return True
 
     @staticmethod
     def close_writers(writers: dict[str, Any], state: dict[str, Any], **env: Any) -> dict[str, Any] | None:
@@ -189,14 +209,17 @@ class BaseRunner:
             )
         began = time.perf_counter()
         items = Items.of(indices)
-        paths = RunPaths(self.output_dir / self.shard_subdir)
+        paths = RunPaths.at(self.output_dir, self.shard_subdir)
         check_run_dir(paths)
-        with hold_lease(paths.run_lease, refuse_live=True):
+        overwrite = overwrite or not self.resume
+        with owned_run(paths, overwrite=overwrite):
             wanted = self._describe(items)
-            manifest = open_run(paths, wanted, accept=accept, overwrite=overwrite or not self.resume)
+            manifest = open_run(paths, wanted, accept=accept, overwrite=overwrite)
             self.begin(paths)
             if not paths.indices.exists():
                 items.save(paths.indices)
+            push_inputs(paths)
+            pull_shards(paths, manifest)
             tasks, finished = _pending(paths, manifest, items, retry_errors=retry_errors)
             limit = ErrorLimit.of(self.max_errors, len(items))
             job = self._job(fingerprint=manifest.fingerprint, trusted=manifest.trusted, paths=paths)
@@ -205,8 +228,10 @@ class BaseRunner:
             )
             receipt = merge_run(paths, manifest, type(self))
             remove_leftovers(paths)
+            remove_leftovers_on_store(paths, manifest)
         with contextlib.suppress(OSError):
             paths.leases.rmdir()
+        remove_mirror_at_exit(paths)
         self.report = RunReport(
             receipt.counts,
             finished,
@@ -238,6 +263,8 @@ class BaseRunner:
                     results.append(result)
                 else:
                     report.memory_ids.setdefault(status, []).append(utt_id)
+                if status == Status.DROPPED:
+                    report.memory_dropped.append({"utt_id": utt_id, **(result or {})})
             if each.keyed_by == "position":
                 report.keyed_by = "position"
         self.report = report
@@ -268,6 +295,7 @@ class BaseRunner:
                 if tasks and executor is None:
                     executor = stack.enter_context(make_executor(default_parallel()))
                 if executor is not None and not executor.in_process:
+                    _refuse_memory(job.paths)
                     job = dataclasses.replace(job, setup=worker_setup_of(self.provider))
                 reports: Iterable[ShardReport] = ()
                 if executor is not None and tasks:
@@ -298,7 +326,7 @@ class BaseRunner:
     def _describe(self, items: Items) -> Manifest:
         """The manifest of this run, as it would be written now."""
         config = plain_config(self.provider.config)
-        parts = self.fingerprint_parts(config, items)
+        parts = self.fingerprint_parts(config if self.filled_config is None else self.filled_config, items)
         return Manifest(
             fingerprint=digest_of(parts),
             parts=parts,
@@ -308,6 +336,8 @@ class BaseRunner:
             runner=dotted_name(type(self)),
             provider=dotted_name(type(self.provider)),
             config=config,
+            recipe_root=self.origin["recipe_root"] if self.origin else None,
+            origin=self.origin,
         )
 
     def fingerprint_parts(self, config: Any, items: Items) -> Parts:
@@ -350,7 +380,7 @@ def _pending(
     for shard in manifest.plan:
         folder = paths.shard(shard.shard_id)
         if folder.exists():
-            defect = find_defect(folder, shard, manifest.trusted)
+            defect = find_defect(folder, shard, manifest.trusted, is_partial=bool(paths.url))
             done = read_done(folder)
             if defect is None and retry_errors and done is not None and done.counts.get("error"):
                 defect = f"{done.counts['error']} failed utterances are tried again"
@@ -359,8 +389,17 @@ def _pending(
                 continue
             logger.warning("%s: %s; measuring this shard again", folder, defect)
             set_aside(paths, folder)
+            withdraw_shard(paths, shard.shard_id)
         tasks.append(ShardTask(shard, items.slice(shard)))
     return tasks, num_finished
+
+
+def _refuse_memory(paths: RunPaths | None) -> None:
+    if paths is not None and paths.url.startswith("memory://"):
+        raise ConfigError(
+            f"{paths.url}: other processes cannot see this one's memory; expected a place that all "
+            "share; use env: none, or another store"
+        )
 
 
 def _sum_counts(reports: Sequence[ShardReport]) -> dict[str, int]:

@@ -7,16 +7,17 @@ travels back.
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from statsprep.engine.attempt import Attempt, Done, find_defect, read_done
 from statsprep.engine.env import bind_env, env_of
 from statsprep.engine.lease import hold_lease
+from statsprep.engine.mirror import on_this_machine, publish_shard
 from statsprep.engine.plan import Shard
 from statsprep.engine.provider import Env
-from statsprep.engine.records import Record, error_record, to_json
+from statsprep.engine.records import Dropped, Record, error_record, to_json
 from statsprep.errors import ConfigError, DataError, StorageError, WorkerError, is_disk_error
 from statsprep.storage.atomic import disk_errors_named, open_private
 from statsprep.storage.journal import Entry, JournalWriter, Status, read_journal
@@ -111,13 +112,16 @@ def run_shard(job: ShardJob, task: ShardTask) -> ShardReport:
             errors=failed[:_ERRORS_REPORTED],
             entries=text,
         )
-    with hold_lease(job.paths.shard_lease(task.shard.shard_id), refuse_live=False):
-        folder = job.paths.shard(task.shard.shard_id)
+    paths, shard_id = on_this_machine(job.paths), task.shard.shard_id
+    with hold_lease(paths.shard_lease(shard_id), refuse_live=False):
+        folder = paths.shard(shard_id)
         if folder.exists() and find_defect(folder, task.shard, job.trusted) is None:
             finished = read_done(folder)
             if finished is not None:  # another process was faster while this one waited for the lease
-                return ShardReport.of(finished, [])
-        return _attempt(job, task, env, items, job.paths)
+                return ShardReport.of(publish_shard(paths, shard_id, job.trusted) or finished, [])
+        report = _attempt(job, task, env, items, paths)
+        published = publish_shard(paths, shard_id, job.trusted)
+        return report if published is None else ShardReport.of(published, report.errors)
 
 
 def _attempt(job: ShardJob, task: ShardTask, env: Env, items: "ItemLoop", paths: RunPaths) -> ShardReport:
@@ -145,6 +149,8 @@ def _take_over(items: "ItemLoop", writers: "ShardWriters", journal: JournalWrite
     num_taken = 0
     items.go_singly()
     for entry in read_journal(attempt.previous):
+        if entry.status is Status.OK and not writers.can_take_over(entry):
+            break
         waiting.append(entry)
         if len(waiting) == items.batch_length(num_taken):
             for each in waiting:
@@ -248,18 +254,24 @@ class ItemLoop:
             raise error
 
     def _succeed(self, position: int, result: Any) -> Entry:
-        if result is None:
-            return Entry(position, Status.DROPPED, self._utt_id(position), None)
+        if result is None or isinstance(result, Dropped):
+            return self._drop(position, result)
         rows = {}
         if isinstance(result, Record):
             rows = dict(result.rows)
-            if result.side:
+            if result.side and self._job.paths is not None:
                 self._side[position] = result.side
             result = result.result
         index = self._indices[position]
         utt_id = self._utt_id(position, result)
         value, text = to_json(result, f"index {index} (utterance {utt_id!r})")
         return Entry(position, Status.OK, utt_id, value, rows, text)
+
+    def _drop(self, position: int, reason: Dropped | None) -> Entry:
+        utt_id = self._utt_id(position)
+        where = f"index {self._indices[position]} (utterance {utt_id!r})"
+        value, text = to_json(None if reason is None else asdict(reason), where)
+        return Entry(position, Status.DROPPED, utt_id, value, text=text)
 
     def _fail(self, position: int, error: Exception) -> Entry:
         index = self._indices[position]
@@ -303,7 +315,7 @@ class ShardWriters:
         self._state: dict[str, Any] = {
             "shard_id": task.shard.shard_id,
             "shard_dir": str(attempt.folder),
-            "final_dir": str(attempt.folder.parent.parent / f"split.{task.shard.shard_id}"),
+            "final_dir": attempt.final_place,
             "previous_dir": str(attempt.previous) if attempt.previous else None,
         }
         self._write_arguments = bind_env(runner.write_record, env, given=3)
@@ -314,6 +326,14 @@ class ShardWriters:
         self._is_open = True
         self.first_errors: list[dict[str, Any]] = []
 
+    def can_take_over(self, entry: Entry) -> bool:
+        return self._runner.has_files(entry.result, self._state_of(entry))
+
+    def _state_of(self, entry: Entry) -> dict[str, Any]:
+        index = self._indices[entry.position]
+        self._state.update(position=entry.position, index=index, utt_id=entry.utt_id)
+        return self._state
+
     def write(self, entry: Entry, side: dict[str, Any]) -> None:
         index = self._indices[entry.position]
         if entry.status is Status.ERROR:
@@ -321,13 +341,14 @@ class ShardWriters:
             if len(self.first_errors) < _ERRORS_REPORTED:
                 self.first_errors.append(_without_traceback(entry.result))
         elif entry.status is Status.DROPPED:
-            self._write_line(DROPPED, {"utt_id": entry.utt_id, "index": index})
+            self._write_line(DROPPED, {"utt_id": entry.utt_id, "index": index, **(entry.result or {})})
         else:
-            if self._runner.keeps_results:
-                self._write_line(RESULTS, {"utt_id": entry.utt_id, "index": index, "result": entry.result})
-            self._state.update(position=entry.position, index=index, utt_id=entry.utt_id)
             result = Record(entry.result, entry.rows, side) if entry.rows or side else entry.result
-            self._runner.write_record(self._writers, result, self._state, **self._write_arguments)
+            state = self._state_of(entry)
+            kept = self._runner.write_record(self._writers, result, state, **self._write_arguments)
+            if self._runner.keeps_results:
+                result = entry.result if kept is None else kept
+                self._write_line(RESULTS, {"utt_id": entry.utt_id, "index": index, "result": result})
 
     def _write_line(self, name: str, value: Any) -> None:
         if name not in self._streams:

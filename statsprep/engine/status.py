@@ -77,7 +77,7 @@ def read_status(paths: RunPaths) -> RunStatus:
         if done.counts.get("error"):
             failures.update(record["kind"] for record in read_jsonl(folder / ERRORS))
     status = RunStatus(
-        run_dir=str(paths.root),
+        run_dir=paths.place,
         state="unfinished",
         num_items=manifest.num_items,
         num_finished=sum(counts.values()),
@@ -106,13 +106,13 @@ def _owner(paths: RunPaths) -> dict[str, Any] | None:
 
 def _judge(paths: RunPaths, manifest: Manifest, status: RunStatus) -> tuple[str, str]:
     if status.owner is not None:
-        return "running", f"statsprep status {paths.root}"
+        return "running", f"statsprep status {paths.place}"
     if status.num_shards_finished < status.num_shards:
         return "unfinished", " ".join(_command(manifest))
     receipt = read_receipt(paths)
     if receipt is None or receipt.fingerprint != manifest.fingerprint:
-        return "unmerged", f"statsprep merge {paths.root}"
-    return "merged", f"statsprep inspect {paths.root}"
+        return "unmerged", f"statsprep merge {paths.place}"
+    return "merged", f"statsprep inspect {paths.place}"
 
 
 def _command(manifest: Manifest) -> list[str]:

@@ -1,12 +1,16 @@
 """The names of everything in a run directory, in one place."""
 
+import functools
+import hashlib
 import os
 import re
 import secrets
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from statsprep.errors import ConfigError
+from statsprep.storage.stores import Store, StorePath, check_url, is_url
 
 DONE = "done"
 RESULTS = "results.jsonl"
@@ -19,9 +23,36 @@ _SHARD_NAME = re.compile(r"split\.(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class RunPaths:
-    """Paths of one run directory, `stats_dir/<split>` for a measured split."""
+    """Paths of one run directory, `stats_dir/<split>` for a measured split.
+
+    Attributes:
+        root: the folder on this machine; of a run on a store its mirror.
+        url: where the run is, if on a store.
+        mirror_token: of the driver that works there; a worker knows its mirror by it.
+    """
 
     root: Path
+    url: str = ""
+    mirror_token: str = ""
+
+    @classmethod
+    def at(cls, folder: StorePath, subdir: str = "") -> "RunPaths":
+        """The run directory `folder/subdir`, on this machine or on a store.
+
+        Raises:
+            ConfigError: the URL is not one of a known store.
+        """
+        if not is_url(folder):
+            return cls(Path(folder).absolute() / subdir)
+        url = f"{os.fspath(folder).rstrip('/')}/{subdir}".rstrip("/")
+        check_url(url)
+        digest = hashlib.sha256(url.encode()).hexdigest()[:16]
+        return cls(_mirror_folder() / digest / url.rpartition("/")[2], url, _process_token())
+
+    @property
+    def place(self) -> str:
+        """What people call it: the path, or the URL."""
+        return self.url or str(self.root)
 
     @property
     def manifest(self) -> Path:
@@ -90,19 +121,52 @@ class RunPaths:
         return dict(sorted(found.items()))
 
 
-def find_run_dirs(path: Path) -> list[RunPaths]:
+@functools.cache
+def _process_token() -> str:
+    return secrets.token_hex(8)
+
+
+def _mirror_folder() -> Path:
+    """Where runs on stores have their mirrors: a folder of this user's alone.
+
+    Raises:
+        ConfigError: somebody else's folder has its name.
+    """
+    folder = Path(tempfile.gettempdir()) / f"statsprep-{os.getuid()}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+        raise ConfigError(f"{folder}: belongs to another user; expected a folder of yours; set TMPDIR")
+    return folder
+
+
+_SPLIT_ORDER = {"train": 0, "valid": 1}
+
+
+def find_run_dirs(path: StorePath) -> list[RunPaths]:
     """The run directories that `path` means: itself, or each split below a `stats_dir`.
 
     Raises:
         ConfigError: nothing below `path` looks like a run.
     """
-    if (path / "manifest.json").is_file():
-        return [RunPaths(path)]
-    runs = [RunPaths(found.parent) for found in sorted(path.glob("*/manifest.json"))] if path.is_dir() else []
+    if is_url(path):
+        runs, seen = _find_on_store(os.fspath(path).rstrip("/")), "holds no manifest.json"
+    else:
+        folder = Path(path)
+        if (folder / "manifest.json").is_file():
+            return [RunPaths(folder)]
+        found = sorted(folder.glob("*/manifest.json")) if folder.is_dir() else []
+        runs = [RunPaths(each.parent) for each in found]
+        seen = "holds no manifest.json, nor does a folder in it" if folder.exists() else "does not exist"
     if not runs:
-        seen = "does not exist" if not path.exists() else "holds no manifest.json, nor does a folder in it"
         raise ConfigError(
             f"{path}: {seen}; expected a run directory (stats_dir/<split>) or a stats_dir; give its path"
         )
-    order = {"train": 0, "valid": 1}
-    return sorted(runs, key=lambda run: (order.get(run.root.name, 2), run.root.name))
+    return sorted(runs, key=lambda run: (_SPLIT_ORDER.get(run.root.name, 2), run.root.name))
+
+
+def _find_on_store(url: str) -> list[RunPaths]:
+    check_url(url)
+    names = [name for name in Store(url).sizes() if name.count("/") <= 1]
+    if "manifest.json" in names:
+        return [RunPaths.at(url)]
+    return [RunPaths.at(url, name.partition("/")[0]) for name in names if name.endswith("/manifest.json")]

@@ -192,12 +192,12 @@ def test_a_third_process_that_was_faster_keeps_its_new_lease(path: Path) -> None
     """This one saw a dead owner; before it replaces the lease, another has done so."""
     owner = write(path, token="the new owner's")
     claim = {**claim_of_this_process(), "token": "ours"}
-    assert not lease._replace_dead(path, "the dead owner's", claim, 60)
+    assert not lease._replace_dead(lease._LocalLease(path), "the dead owner's", claim, 60)
     assert json.loads(path.read_text()) == owner
-    assert lease._replace_dead(path, "the new owner's", claim, 60)
+    assert lease._replace_dead(lease._LocalLease(path), "the new owner's", claim, 60)
     assert json.loads(path.read_text()) == claim
     path.unlink()
-    assert not lease._replace_dead(path, "ours", claim, 60)
+    assert not lease._replace_dead(lease._LocalLease(path), "ours", claim, 60)
     assert list(path.parent.iterdir()) == []
 
 

@@ -17,17 +17,29 @@ from typing import NoReturn
 from rich_argparse import RawDescriptionRichHelpFormatter
 
 from statsprep import __version__
-from statsprep.cli import demo, inspect, merge, run, status, verify
+from statsprep.cli import check, completion, demo, init, inspect, merge, replay, run, status, verify
 from statsprep.errors import Interrupted, StatsprepError, nearest
 
-_COMMANDS = {"run": run, "status": status, "merge": merge, "verify": verify, "inspect": inspect, "demo": demo}
+_COMMANDS = {
+    "run": run,
+    "status": status,
+    "merge": merge,
+    "verify": verify,
+    "inspect": inspect,
+    "check": check,
+    "demo": demo,
+    "replay": replay,
+    "init": init,
+    "completion": completion,
+}
 
 _DESCRIPTION = """Measure a speech corpus: lengths, feature statistics, broken files.
 
   statsprep demo                                     make a small corpus and measure it
   statsprep run conf/training.yaml                   measure train and valid of a recipe
   statsprep run conf/training.yaml --parallel local  the same on this machine's cores
-  statsprep inspect exp/stats                        what came out"""
+  statsprep inspect exp/stats                        what came out
+  statsprep init my_recipe                           a recipe of your own to start from"""
 
 
 class _Stop(KeyboardInterrupt):
@@ -78,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    args, rest = _build_parser().parse_known_args(_with_underscores(argv))
+    args, rest = build_parser().parse_known_args(_with_underscores(argv))
     # argparse takes the words before the first flag only; `run CONFIG --parallel local key=value` has more
     # after it.
     unknown = [word for word in rest if word.startswith("-") or not hasattr(args, "words")]
@@ -89,7 +101,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     return args
 
 
-def _build_parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line."""
     parser = _Parser(
         prog="statsprep",
         description=_DESCRIPTION,

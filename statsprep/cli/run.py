@@ -1,4 +1,4 @@
-"""Measure a corpus, or run a recipe's own runner, and merge the results.
+"""Measure or prepare a corpus, or run a recipe's own runner, and merge the results.
 
 CONFIG is a YAML file; by default ./statsprep.yaml, then conf/training.yaml. The splits train and valid are
 measured into stats_dir/<split>; a run that was stopped goes on where it was.
@@ -6,6 +6,8 @@ measured into stats_dir/<split>; a run that was stopped goes on where it was.
   statsprep run
   statsprep run conf/training.yaml --parallel local model.frontend.n_mels=40
   statsprep run conf/training.yaml --splits valid --overwrite
+  statsprep run conf/training.yaml --print_config raw > all.yaml
+  statsprep run conf/prepare.yaml --parallel local             # with a prepare: section
   statsprep run conf/prep.yaml --parallel conf/parallel.yaml   # with runner: and provider: sections
 """
 
@@ -27,6 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--parallel", metavar="FILE|NAME", help="where to run: a YAML file, or `local`, `none`"
     )
+    parser.add_argument(
+        "--print_config", nargs="?", const="resolved", choices=["raw", "resolved"],
+        help="print the whole config with all defaults, with or without `${}` references, and run nothing",
+    )  # fmt: skip
     parser.add_argument("--splits", nargs="+", metavar="SPLIT", help="only these, such as `valid`")
     parser.add_argument(
         "--overwrite", action="store_true", help="remove an earlier run's results and measure anew"
@@ -57,14 +63,19 @@ def execute(args: argparse.Namespace) -> int:
         raise ConfigError(f"got {listed(files)}; expected one CONFIG, and values to change as key=value")
     path = find_config(files[0] if files else None)
     extra = {"parallel": load_parallel(args.parallel, config_dir=path.parent)} if args.parallel else None
-    config = load_config(path, overrides, extra=extra)
+    config = load_config(path, overrides, extra=extra, may_lack=args.print_config is not None)
     recipe_on_path(config.recipe_root)
     check_top_level(config.tree, path)
+    if args.print_config is not None:
+        from statsprep.cli.print_config import config_text
+
+        print(config_text(config, tuple(args.allow_target), raw=args.print_config == "raw"), end="")
+        return 0
     section = validate_section(ParallelSection, config.tree.get("parallel") or {}, where=path, key="parallel")
     job = _Job(config.tree, config.path, config.recipe_root, args, splits)
     with _open_executor(section.model_dump()) as executor, make_observer() as observer:
-        run = _run_recipe if "runner" in config.tree else _collect
-        reports = run(job, executor, observer)
+        _create_dataset(job)
+        reports = _choose(config.tree)(job, executor, observer)
     show_reports(reports)
     return 0
 
@@ -75,13 +86,14 @@ class _Job:
     def __init__(
         self, tree: dict[str, Any], path: Path, recipe_root: Path, args: argparse.Namespace, splits: list[str]
     ) -> None:
+        from statsprep.config.policy import TargetPolicy
         from statsprep.config.sections import FingerprintSection, validate_section
 
         self.tree = tree
         self.path = path
         self.recipe_root = recipe_root
+        self.policy = TargetPolicy(tuple(args.allow_target), recipe_root)
         self.splits = splits
-        self.allow = tuple(args.allow_target)
         self.run_options = {
             "accept": tuple(args.accept), "overwrite": args.overwrite, "retry_errors": args.retry_errors
         }  # fmt: skip
@@ -102,13 +114,65 @@ def _open_executor(parallel: Mapping[str, Any]) -> Any:
     return LazyExecutor(parallel)
 
 
+def _choose(tree: Mapping[str, Any]) -> Any:
+    """What the config is for: a recipe's own runner, a preparation, or statistics."""
+    return _run_recipe if "runner" in tree else _prepare if "prepare" in tree else _collect
+
+
+def _create_dataset(job: _Job) -> None:
+    """Let the recipe build its corpus where it is not there yet."""
+    dataset, options = job.tree.get("dataset"), job.tree.get("create_dataset")
+    output_dir = job.tree.get("stats_dir") or job.tree.get("output_dir")
+    has_own_provider = "runner" in job.tree
+    if output_dir and (options is not None or (isinstance(dataset, Mapping) and not has_own_provider)):
+        from statsprep.runners.create_dataset import create_dataset
+
+        create_dataset(dataset, options, output_dir, policy=job.policy, where=f"{job.path}: ")
+
+
+def _prepare(job: _Job, executor: Any, observer: Any) -> list[Any]:
+    from statsprep.config.sections import PrepareSection, validate_section
+    from statsprep.providers.prepare import check_split, split_entries
+    from statsprep.runners.prepare_corpus import prepare_corpus
+
+    if "collect_stats" in job.tree:
+        raise ConfigError(
+            f"{job.path}: has both prepare and collect_stats; expected one of them, as the statistics are of "
+            "the prepared corpus; put one into a file of its own"
+        )
+    section = validate_section(PrepareSection, job.tree.get("prepare") or {}, where=job.path, key="prepare")
+    for key, example in (("output_dir", "exp/prepared"), ("dataset", "{train: [{manifest: train.jsonl}]}")):
+        if not job.tree.get(key):
+            hint = nearest(key, [name for name in job.tree if name != key])
+            raise ConfigError(f"{job.path}: {key}: missing{hint}; expected a line such as `{key}: {example}`")
+    known = split_entries(job.tree["dataset"], job.policy, f"{job.path}: ")
+    splits = job.splits or section.splits or list(known)
+    for split in splits:
+        check_split(split, known, f"{job.path}: ")
+    return [
+        prepare_corpus(
+            job.tree["dataset"],
+            split,
+            job.tree["output_dir"],
+            recipe_root=job.policy.recipe_root or ".",
+            allow_targets=job.policy.prefixes,
+            ignore=job.ignore,
+            executor=executor,
+            observer=observer,
+            full_config=job.tree,
+            config_path=job.path,
+            **job.run_options,
+            **section.model_dump(exclude={"splits"}),
+        )
+        for split in splits
+    ]
+
+
 def _collect(job: _Job, executor: Any, observer: Any) -> list[Any]:
-    from statsprep.config.sections import CollectStatsSection, validate_section
+    from statsprep.config.sections import validate_collect_stats
     from statsprep.runners import collect_stats
 
-    section = validate_section(
-        CollectStatsSection, job.tree.get("collect_stats") or {}, where=job.path, key="collect_stats"
-    )
+    section = validate_collect_stats(job.tree, where=job.path)
     for key in ("stats_dir", "dataset"):
         if not job.tree.get(key):
             hint = nearest(key, [name for name in job.tree if name != key])
@@ -131,8 +195,9 @@ def _collect(job: _Job, executor: Any, observer: Any) -> list[Any]:
             job.tree.get("dataloader"),
             split,
             job.tree["stats_dir"],
+            task=job.tree.get("task"),
             recipe_root=job.recipe_root,
-            allow_targets=job.allow,
+            allow_targets=job.policy.prefixes,
             ignore=job.ignore,
             executor=executor,
             observer=observer,
@@ -147,33 +212,10 @@ def _collect(job: _Job, executor: Any, observer: Any) -> list[Any]:
 
 def _run_recipe(job: _Job, executor: Any, observer: Any) -> list[Any]:
     """Run the config's own `runner:` with its `provider:` over its `indices:`."""
-    from statsprep.config.policy import TargetPolicy
-    from statsprep.config.targets import instantiate, locate
+    from statsprep.runners.from_config import build_runner
 
-    policy = TargetPolicy(job.allow, job.recipe_root)
-    node = job.tree.get("provider")
-    if not isinstance(node, dict) or "_target_" not in node:
-        raise ConfigError(
-            f"{job.path}: provider: missing; expected `provider: {{_target_: src.prep.MyProvider}}`"
-        )
-    unknown = [key for key in node if key not in ("_target_", "params")]
-    if unknown:
-        raise ConfigError(f"{job.path}: provider.{unknown[0]}: unknown key; expected _target_ and params")
-    params = {
-        key: instantiate(value, where=f"{job.path}: provider.params.{key}", allow=policy)
-        if isinstance(value, dict) and "_target_" in value
-        else value
-        for key, value in (node.get("params") or {}).items()
-    }
-    provider_class = locate(node["_target_"], policy, where=f"{job.path}: provider._target_")
-    provider = provider_class(job.tree, params=params)
-    runner_node = dict(job.tree["runner"])
-    if not runner_node.get("output_dir"):
-        runner_node["output_dir"] = job.tree.get("output_dir") or job.tree.get("stats_dir")
-    if not runner_node["output_dir"]:
-        raise ConfigError(f"{job.path}: runner.output_dir: missing; expected a folder for the results")
-    runner = instantiate(runner_node, where=f"{job.path}: runner", allow=policy, provider=provider)
-    indices = _indices(job, provider)
+    runner = build_runner(job.tree, job.policy, job.path)
+    indices = _indices(job, runner.provider)
     return [runner.run(indices, executor=executor, observer=observer, **job.run_options)]
 
 
@@ -185,8 +227,7 @@ def _indices(job: _Job, provider: Any) -> Any:
         if not hasattr(dataset, "__len__"):
             raise ConfigError(
                 f"{job.path}: indices: missing, and the provider's env has no dataset with a length; "
-                "expected a number of "
-                "items, or [start, stop]"
+                "expected a number of items, or [start, stop]"
             )
         return range(len(dataset))
     if isinstance(given, int):

@@ -13,6 +13,16 @@ from statsprep.config.resolve import resolve
 from statsprep.config.tree import apply_overrides, set_value
 from statsprep.errors import ConfigError, listed, nearest
 
+# What ESPnet3 puts below every training.yaml of a recipe; `task:` tells that one is meant.
+_ESPNET_SCAFFOLD = {
+    "num_device": 1,
+    "num_nodes": 1,
+    "recipe_dir": ".",
+    "data_dir": "${recipe_dir}/data",
+    "exp_tag": "${self_name:}",
+    "exp_dir": "${recipe_dir}/exp/${exp_tag}",
+    "stats_dir": "${recipe_dir}/exp/stats",
+}
 _DEFAULT_PATHS = (Path("statsprep.yaml"), Path("conf/training.yaml"))
 
 
@@ -44,7 +54,11 @@ def find_config(path: str | None) -> Path:
 
 
 def load_config(
-    path: str | Path, overrides: Sequence[str] = (), *, extra: Mapping[str, Any] | None = None
+    path: str | Path,
+    overrides: Sequence[str] = (),
+    *,
+    extra: Mapping[str, Any] | None = None,
+    may_lack: bool = False,
 ) -> LoadedConfig:
     """Read `path` over its `defaults:` files, apply overrides, then `extra`, and resolve references once.
 
@@ -52,16 +66,20 @@ def load_config(
         path: The YAML file.
         overrides: `key=value` each, with dotted keys and YAML values.
         extra: Dotted key to value, from the command line's named flags. Each replaces what stood there.
+        may_lack: Required values that are marked `???` may stay so.
 
     Raises:
         ConfigError: Anything about the file, an override or a reference is wrong.
     """
     path = Path(path)
     raw = compose(path)
+    if "task" in raw:
+        raw = {**{key: value for key, value in _ESPNET_SCAFFOLD.items() if key not in raw}, **raw}
     apply_overrides(raw, overrides)
     for key, value in (extra or {}).items():
         set_value(raw, key, value, where=f"option {key!r}")
-    return LoadedConfig(path=path, recipe_root=find_recipe_root(path), tree=resolve(raw, path), raw=raw)
+    tree = resolve(raw, path, may_lack=may_lack)
+    return LoadedConfig(path=path, recipe_root=find_recipe_root(path), tree=tree, raw=raw)
 
 
 def load_parallel(name_or_path: str, *, config_dir: Path) -> dict[str, Any]:

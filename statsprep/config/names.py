@@ -2,6 +2,9 @@
 
 ESPNET_NAMES: dict[str, str] = {
     "espnet2.train.collate_fn.CommonCollateFn": "statsprep.data.collate.CommonCollateFn",
+    "espnet2.train.preprocessor.CommonPreprocessor": (
+        "statsprep.data.espnet_preprocessor.CommonPreprocessor"
+    ),
     "espnet3.components.data.data_organizer.DataOrganizer": "statsprep.data.organizer.DataOrganizer",
     "espnet3.components.data.dataset.CombinedDataset": "statsprep.data.organizer.CombinedDataset",
     "espnet3.components.data.collect_stats.collect_stats": "statsprep.runners.collect_stats",

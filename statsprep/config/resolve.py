@@ -13,11 +13,17 @@ _QUOTED = re.compile(r"'([^']*)'")
 _WRAPPING = re.compile(r"\w+ (?:raised )?while resolving interpolation: ")
 
 
-def resolve(tree: dict[str, Any], path: Path) -> dict[str, Any]:
+def resolve(tree: dict[str, Any], path: Path, *, may_lack: bool = False) -> dict[str, Any]:
     """A copy of `tree` as plain dicts and lists without references.
 
     Besides OmegaConf's own (`${key}`, `${oc.env:HOME}`), ESPnet3's `${self_name:}` (the file's name without
-    suffix) and `${load_line:tokens.txt}` (the lines of a file) are known.
+    suffix) and `${load_line:tokens.txt}` (the lines of a file) are known. References read values, environment
+    variables and text files, and run nothing.
+
+    Args:
+        tree: as read, overrides included.
+        path: its file.
+        may_lack: leave `???` where it stands.
 
     Raises:
         ConfigError: Required values are missing, or a reference leads nowhere.
@@ -26,7 +32,7 @@ def resolve(tree: dict[str, Any], path: Path) -> dict[str, Any]:
     from omegaconf.errors import OmegaConfBaseException
 
     missing = [key for key, value in leaves(tree) if value == MISSING]
-    if missing:
+    if missing and not may_lack:
         raise ConfigError(
             f"{path}: no value for {listed(missing)}; replace {MISSING!r} or pass e.g. {missing[0]}=VALUE"
         )

@@ -27,9 +27,11 @@ __all__ = [
     "CollectStatsSection",
     "FingerprintSection",
     "ParallelSection",
+    "PrepareSection",
     "WorkerRange",
     "check_top_level",
     "max_errors_allowed",
+    "validate_collect_stats",
     "validate_section",
     "walltime_text",
 ]
@@ -107,6 +109,16 @@ def _are_split_names(names: list[str]) -> list[str]:
     return names
 
 
+def _as_list(value: Any) -> Any:
+    if value is None:
+        return []
+    return [value] if isinstance(value, Mapping) else value
+
+
+# Each name becomes a folder below stats_dir.
+_SplitName = Annotated[str, Field(pattern=r"^\w[\w.-]*$")]
+
+
 class CollectStatsSection(_Section):
     """`collect_stats:`, what is collected and how failures count."""
 
@@ -118,14 +130,55 @@ class CollectStatsSection(_Section):
     )
     per_utterance_stats: bool = Field(default=False, description="true or false")
     write_collected_feats: bool = Field(default=False, description="true or false")
+    collected_feats_format: Literal["npy", "ark"] = Field(default="npy", description="one of npy, ark")
     stats: Literal["features", "lengths"] = Field(default="features", description="one of features, lengths")
     categories: dict[str, str] = Field(
         default={}, description="a mapping of output name to manifest field, e.g. {category: speaker}"
     )
-    # Each name becomes a folder below stats_dir.
-    splits: Annotated[
-        list[Annotated[str, Field(pattern=r"^\w[\w.-]*$")]], AfterValidator(_are_split_names)
-    ] = Field(default=["train", "valid"], description="a list of split names, e.g. [train, valid]")
+    splits: Annotated[list[_SplitName], AfterValidator(_are_split_names)] = Field(
+        default=["train", "valid"], description="a list of split names, e.g. [train, valid]"
+    )
+
+    @model_validator(mode="after")
+    def _warn_of_format_without_effect(self) -> Self:
+        if self.collected_feats_format != "npy" and not self.write_collected_feats:
+            logger.warning(
+                "collect_stats.collected_feats_format has no effect without write_collected_feats: true"
+            )
+        return self
+
+
+class PrepareSection(_Section):
+    """`prepare:`, what becomes of each utterance's audio, and how failures count."""
+
+    splits: Annotated[list[_SplitName], AfterValidator(_are_split_names)] | None = Field(
+        default=None, description="a list of the dataset's splits, e.g. [train, valid], or null for all"
+    )
+    cleaner: Annotated[list[dict[str, Any]], BeforeValidator(_as_list)] = Field(
+        default=[], description="a mapping with _target_, or a list of them"
+    )
+    sample_rate_hz: int | None = Field(
+        default=None, ge=1, description="a rate in Hz to resample to, such as 16000, or null"
+    )
+    audio: Literal["flac", "wav"] | None = Field(default=None, description="one of flac, wav, or null")
+    features: dict[str, Any] | None = Field(
+        default=None, description="a mapping with _target_, e.g. statsprep.models.extract.LogMelFeatures"
+    )
+    features_format: Literal["npy", "ark"] = Field(default="npy", description="one of npy, ark")
+    audio_key: str = Field(default="speech", min_length=1, description="the audio's name in a sample")
+    shard_size: int | None = Field(default=None, ge=1, description="an integer of at least 1, or null")
+    on_error: Literal["raise", "skip"] = Field(default="skip", description="one of raise, skip")
+    max_errors: Annotated[int | str, BeforeValidator(_is_error_limit)] = Field(
+        default="1%", description="a count such as 20 or a share such as 1%"
+    )
+
+    @model_validator(mode="after")
+    def _does_something(self) -> Self:
+        if not self.cleaner and self.audio is None and self.features is None:
+            raise ValueError("nothing to do; expected at least one of cleaner, audio and features")
+        if self.sample_rate_hz is not None and self.audio is None and self.features is None:
+            raise ValueError("sample_rate_hz has no effect without audio or features; add one of them")
+        return self
 
 
 class FingerprintSection(_Section):
@@ -161,6 +214,24 @@ def validate_section(model: type[SectionT], value: Any, *, where: Path, key: str
         raise ConfigError(f"{where}: {_explained(model, key, problem)}") from error
 
 
+def validate_collect_stats(tree: Mapping[str, Any], *, where: Path) -> CollectStatsSection:
+    """The `collect_stats:` section of a whole configuration, ESPnet3's two keys beside it included.
+
+    Raises:
+        ConfigError: something in it is wrong, or random augmentation is asked for.
+    """
+    if tree.get("collect_stats_train_mode"):
+        raise ConfigError(
+            f"{where}: collect_stats_train_mode: true asks for random augmentation, under which statistics "
+            "differ from run to run; expected false; take the line out"
+        )
+    section = tree.get("collect_stats") or {}
+    batch_size = tree.get("collect_stats_batch_size")
+    if batch_size is not None and isinstance(section, Mapping):
+        section = {"batch_size": batch_size, **section}
+    return validate_section(CollectStatsSection, section, where=where, key="collect_stats")
+
+
 def _explained(model: type[BaseModel], key: str, problem: ErrorDetails) -> str:
     location = [part for part in problem["loc"] if part not in (_COUNT, _RANGE)]
     owner: type[BaseModel] = WorkerRange if _RANGE in problem["loc"] and len(location) > 1 else model
@@ -180,8 +251,15 @@ def _explained(model: type[BaseModel], key: str, problem: ErrorDetails) -> str:
     value = problem["input"]
     seen = "nothing (null)" if value is None else repr(value)
     is_choice = problem["type"] == "literal_error" and isinstance(value, str)
-    hint = nearest(value, typing.get_args(field.annotation)) if is_choice else ""
+    hint = nearest(value, _choices(field.annotation)) if is_choice else ""
     return f"{full_key}: {seen} is not valid; expected {expected}{hint}"
+
+
+def _choices(annotation: Any) -> list[str]:
+    """The values of a Literal, also of one that may be null."""
+    if isinstance(annotation, str):
+        return [annotation]
+    return [choice for part in typing.get_args(annotation) for choice in _choices(part)]
 
 
 def _keys(model: type[BaseModel]) -> str:

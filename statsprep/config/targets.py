@@ -13,10 +13,10 @@ from statsprep.config.names import ESPNET_NAMES, PLANNED, resolve_name
 from statsprep.config.policy import TargetPolicy
 from statsprep.errors import ConfigError, StatsprepError, listed, nearest
 
-__all__ = ["TargetPolicy", "check_targets", "instantiate", "locate"]
+__all__ = ["SPECIAL_KEYS", "TargetPolicy", "check_targets", "instantiate", "locate"]
 
 # `_convert_` is Hydra's; the containers are always plain here, which is its value "all".
-_SPECIAL_KEYS = frozenset({"_target_", "_args_", "_partial_", "_recursive_", "_convert_"})
+SPECIAL_KEYS = frozenset({"_target_", "_args_", "_partial_", "_recursive_", "_convert_"})
 
 
 def instantiate(node: Any, *, where: str, allow: TargetPolicy, **kwargs: Any) -> Any:
@@ -41,7 +41,7 @@ def instantiate(node: Any, *, where: str, allow: TargetPolicy, **kwargs: Any) ->
     call = locate(node["_target_"], allow, where=_under(where, "_target_"))
     is_recursive = _flag(node, "_recursive_", where, default=True)
     is_partial = _flag(node, "_partial_", where, default=False)
-    given = {key: value for key, value in node.items() if key not in _SPECIAL_KEYS and key not in kwargs}
+    given = {key: value for key, value in node.items() if key not in SPECIAL_KEYS and key not in kwargs}
     _check_arguments(call, _args(node, where), {**given, **kwargs}, where, may_lack=is_partial)
     build = _build if is_recursive else _copied
     args = [build(value, f"{where}._args_.{index}", allow) for index, value in enumerate(_args(node, where))]
@@ -80,7 +80,7 @@ def check_targets(node: Any, where: str, allow: TargetPolicy) -> None:
     if isinstance(node, Mapping):
         if "_target_" in node and str(node["_target_"]) not in PLANNED:
             call = locate(node["_target_"], allow, where=_under(where, "_target_"))
-            given = {key: value for key, value in node.items() if key not in _SPECIAL_KEYS}
+            given = {key: value for key, value in node.items() if key not in SPECIAL_KEYS}
             _check_arguments(call, _args(node, where), given, where, may_lack=True)
         for key, value in node.items():
             check_targets(value, _under(where, key), allow)
@@ -116,8 +116,8 @@ def locate(name: Any, allow: TargetPolicy, *, where: str = "_target_") -> Callab
     if isinstance(found, ModuleType) or not callable(found):
         kind = "a module" if isinstance(found, ModuleType) else f"an object of type {type(found).__name__}"
         raise ConfigError(f"{where}: {name!r} is {kind}; expected a class or function")
-    home = getattr(found, "__module__", None)
-    if not isinstance(home, str) or not allow.allows_module(home):
+    if not allow.allows_object(found, real_name):
+        home = getattr(found, "__module__", None)
         raise ConfigError(_refusal(name, allow, where, home=home if isinstance(home, str) else None))
     call: Callable[..., Any] = found
     return call
@@ -164,9 +164,11 @@ def _members(owner: Any) -> list[str]:
 def _refusal(name: str, allow: TargetPolicy, where: str, *, home: str | None = None) -> str:
     top = (home or name).split(".")[0]
     seen = f"{name!r} is defined in {home!r}, which is not allowed" if home else f"{name!r} is not allowed"
-    hint = (
-        nearest(name, [*ESPNET_NAMES, *PLANNED]) if top.startswith("espnet") else nearest(top, allow.tops())
-    )
+    if home is not None and home.split(".")[0] == "statsprep":
+        seen = f"{name!r} is a function of {home!r}, which a configuration may not call"
+    hint = nearest(name, [*ESPNET_NAMES, *PLANNED]) if top.startswith("espnet") else ""
+    if not hint and top not in allow.tops():
+        hint = nearest(top, allow.tops())
     return (
         f"{where}: {seen}{hint}; allowed are {allow.described()}; if you trust it, pass --allow_target {top}"
     )

@@ -7,7 +7,17 @@ from typing import Any
 
 from statsprep.errors import ConfigError
 
-_OWNED = ("collect_stats", "defaults", "fingerprint", "indices", "parallel", "provider", "runner")
+_OWNED = (
+    "collect_stats",
+    "defaults",
+    "fingerprint",
+    "indices",
+    "output_dir",
+    "parallel",
+    "prepare",
+    "provider",
+    "runner",
+)
 _ESPNET = (
     "best_model_criterion",
     "collect_stats_batch_size",

@@ -34,8 +34,9 @@ class _StrictLoader(yaml.SafeLoader):
                 continue
             name = (key.tag, key.value)
             if name in first_lines:
+                before = f"before in line {first_lines[name]}"
                 raise yaml.MarkedYAMLError(
-                    problem=f"key {key.value!r} is given twice (before in line {first_lines[name]})",
+                    problem=f"key {key.value!r} is given twice ({before}); remove one of them",
                     problem_mark=key.start_mark,
                 )
             first_lines[name] = key.start_mark.line + 1
@@ -47,6 +48,16 @@ _StrictLoader.yaml_implicit_resolvers = {
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _StrictLoader.add_implicit_resolver(_FLOAT_TAG, _EXPONENT, list("-+0123456789"))
+
+
+class _StrictDumper(yaml.SafeDumper):
+    """SafeDumper that quotes what the loader above would take for a number, and writes no aliases."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+_StrictDumper.add_implicit_resolver(_FLOAT_TAG, _EXPONENT, list("-+0123456789"))
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
@@ -106,3 +117,9 @@ def _problem(error: yaml.YAMLError) -> str:
         return _ADVICE[problem]
     context = getattr(error, "context", None)
     return f"{problem} ({context})" if context else str(problem)
+
+
+def dump(tree: Any) -> str:
+    """YAML text that reads back as `tree`, in its order."""
+    text: str = yaml.dump(tree, Dumper=_StrictDumper, sort_keys=False, allow_unicode=True, width=100)
+    return text

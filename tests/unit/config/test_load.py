@@ -142,3 +142,20 @@ def test_importing_config_loads_no_heavy_library_and_loading_a_file_no_torch(wri
     subprocess.run(
         [sys.executable, "-c", code], check=True, timeout=60, env={**os.environ, "PYTHONPATH": str(source)}
     )
+
+
+def test_espnet3s_paths_stand_below_a_config_with_a_task(write: Write) -> None:
+    """An ESPnet3 recipe leaves them to the defaults that ESPnet3 merges below it."""
+    path = write("conf/train_asr.yaml", "task: asr\ndata_dir: corpus\nseen: ${num_device} ${data_dir}/x\n")
+    tree = load_config(path, ["exp_tag=mine"]).tree
+    assert tree["seen"] == "1 corpus/x"
+    assert (tree["exp_dir"], tree["stats_dir"]) == ("./exp/mine", "./exp/stats")
+    assert load_config(path).tree["exp_dir"] == "./exp/train_asr"
+    assert load_config(write("plain.yaml", "a: 1\n")).tree == {"a": 1}
+
+
+def test_required_values_may_be_left_open_where_nothing_is_run(write: Write) -> None:
+    path = write("a.yaml", "a: ???\nb: [1, '???']\n")
+    assert load_config(path, may_lack=True).tree == {"a": "???", "b": [1, "???"]}
+    with pytest.raises(ConfigError, match=r"^a\.yaml: no value for 'a', 'b\.1'; replace"):
+        load_config(path)

@@ -107,3 +107,23 @@ def test_what_cannot_be_resolved_is_named(tree: dict[str, Any], message: str) ->
     with pytest.raises(ConfigError) as caught:
         resolve(tree, PATH)
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("${eval:1+1}", "Unsupported interpolation type eval"),
+        ("${python:os.system}", "Unsupported interpolation type python"),
+        ("${oc.env:STATSPREP_NOT_SET}", "STATSPREP_NOT_SET"),
+    ],
+)
+def test_a_reference_reads_values_and_runs_nothing(text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve({"a": text}, Path("c.yaml"))
+    assert str(caught.value).startswith(f"c.yaml: a: '{text}' cannot be resolved: ")
+    assert message in str(caught.value)
+
+
+def test_an_environment_variable_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATSPREP_TEST", "${oc.env:HOME}; rm -rf /")
+    assert resolve({"a": "${oc.env:STATSPREP_TEST}"}, Path("c.yaml")) == {"a": "${oc.env:HOME}; rm -rf /"}

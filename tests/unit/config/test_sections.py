@@ -13,7 +13,9 @@ from statsprep.config.sections import (
     CollectStatsSection,
     FingerprintSection,
     ParallelSection,
+    PrepareSection,
     WorkerRange,
+    validate_collect_stats,
     validate_section,
 )
 from statsprep.errors import ConfigError
@@ -21,7 +23,7 @@ from statsprep.errors import ConfigError
 PATH = Path("conf/training.yaml")
 COLLECT_KEYS = (
     "'batch_size', 'shard_size', 'on_error', 'max_errors', 'per_utterance_stats', 'write_collected_feats', "
-    "'stats', 'categories', 'splits'"
+    "'collected_feats_format', 'stats', 'categories', 'splits'"
 )
 
 
@@ -42,6 +44,7 @@ def test_an_absent_or_empty_section_has_its_defaults() -> None:
         "max_errors": "1%",
         "per_utterance_stats": False,
         "write_collected_feats": False,
+        "collected_feats_format": "npy",
         "stats": "features",
         "categories": {},
         "splits": ["train", "valid"],
@@ -231,3 +234,53 @@ def test_a_usual_section_does_not_warn(caplog: pytest.LogCaptureFixture) -> None
     parallel({"env": "local", "n_workers": 4, "allow_overwrite_lock": False})
     parallel({"env": "none"})
     assert caplog.messages == []
+
+
+def test_espnet3s_batch_size_counts_where_ours_is_not_given() -> None:
+    def batch_size(tree: dict[str, Any]) -> int:
+        return validate_collect_stats(tree, where=PATH).batch_size
+
+    assert batch_size({}) == 1
+    assert batch_size({"collect_stats_batch_size": 4, "collect_stats_train_mode": False}) == 4
+    assert batch_size({"collect_stats_batch_size": 4, "collect_stats": {"batch_size": 2}}) == 2
+    with pytest.raises(ConfigError, match="collect_stats_train_mode: true asks for random augmentation"):
+        validate_collect_stats({"collect_stats_train_mode": True}, where=PATH)
+
+
+def prepare(value: Any) -> PrepareSection:
+    return validate_section(PrepareSection, value, where=PATH, key="prepare")
+
+
+def test_one_cleaner_is_a_list_of_one() -> None:
+    node = {"_target_": "src.clean.Cleaner"}
+    assert prepare({"cleaner": node}).cleaner == prepare({"cleaner": [node]}).cleaner == [node]
+    assert prepare({"cleaner": None, "audio": "wav"}).cleaner == []
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"audio": "flacc"}, "prepare.audio: 'flacc' is not valid; expected one of flac, wav, or null; did"),
+        (
+            {"audio": "flac", "sample_rate": 16000},
+            "unknown key 'sample_rate'; did you mean 'sample_rate_hz'?",
+        ),
+        (
+            {"audio": "flac", "sample_rate_hz": 0},
+            "prepare.sample_rate_hz: 0 is not valid; expected a rate in Hz",
+        ),
+        (
+            {"cleaner": "silence"},
+            "prepare.cleaner: 'silence' is not valid; expected a mapping with _target_, or a",
+        ),
+        (
+            {"audio": "flac", "splits": ["a/b"]},
+            "prepare.splits.0: 'a/b' is not valid; expected a list of the",
+        ),
+        (None, "prepare: nothing to do; expected at least one of cleaner, audio and features"),
+    ],
+)
+def test_a_mistake_in_prepare_is_named(value: Any, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        prepare(value)
+    assert message in str(caught.value)

@@ -134,9 +134,8 @@ def test_functions_class_methods_torch_and_espnet_names_are_built(allow: TargetP
         ),
         (
             "statsprep.config.load.Path",
-            "'statsprep.config.load.Path' is defined in 'pathlib', which is not allowed; allowed are "
-            "{allowed}; "
-            "if you trust it, pass --allow_target pathlib",
+            "'statsprep.config.load.Path' is not allowed; allowed are {allowed}; "
+            "if you trust it, pass --allow_target statsprep",
         ),
         (
             "src.nets.Net.__init__.__globals__.get",
@@ -165,7 +164,7 @@ def test_functions_class_methods_torch_and_espnet_names_are_built(allow: TargetP
             "src.nets.Net.huge",
             "'src.nets.Net' has no 'huge'; give the full dotted name of a class or function",
         ),
-        ("statsprep.config.targts.X", "'statsprep.config' has no 'targts'; did you mean 'targets'?"),
+        ("statsprep.data.colate.X", "'statsprep.data' has no 'colate'; did you mean 'collate'?"),
         ("src.nets", "'src.nets' is a module; expected a class or function"),
         ("src.nets.NUMBER", "'src.nets.NUMBER' is an object of type int; expected a class or function"),
         ("src.needs.X", "module 'src.needs' needs 'no_such_package', which is not installed"),
@@ -188,7 +187,7 @@ def test_functions_class_methods_torch_and_espnet_names_are_built(allow: TargetP
 def test_a_wrong_name_is_refused_with_its_key(
     allow: TargetPolicy, folder: Path, target: Any, text: str
 ) -> None:
-    allowed = f"statsprep.*, torch.* and modules in {folder}"
+    allowed = f"classes of statsprep, torch.nn.*, torch.optim.*, torch.utils.data.* and modules in {folder}"
     expected = f"{WHERE}._target_: {text.format(allowed=allowed) if '{allowed}' in text else text}"
     assert message({"_target_": target, "_args_": ["true"]}, allow) == expected
 
@@ -258,7 +257,7 @@ def test_a_package_is_allowed_by_name_and_only_as_a_whole_name() -> None:
     policy = TargetPolicy(("collections",))
     assert instantiate({"_target_": "collections.OrderedDict"}, where=WHERE, allow=policy) == {}
     assert not policy.allows_name("collections_of_others.X")
-    assert "allowed are statsprep.*, torch.*, collections.*; " in message({"_target_": "os.system"}, policy)
+    assert "torch.utils.data.*, collections.*; " in message({"_target_": "os.system"}, policy)
 
 
 def test_packages_installed_inside_the_recipe_folder_are_not_the_recipes(
@@ -301,3 +300,124 @@ def test_the_dry_check_covers_the_tree_builds_nothing_and_lets_planned_classes_p
 def test_the_dry_check_refuses_a_target_that_is_no_name(allow: TargetPolicy) -> None:
     with pytest.raises(ConfigError, match=r"^conf/t\.yaml: model\._target_: \['x'\] is not a dotted name"):
         check_targets({"_target_": ["x"]}, WHERE, allow)
+
+
+EVIL = """
+import os
+import subprocess
+
+import numpy
+import torch
+from statsprep.parallel import parallel_for
+from statsprep.storage.atomic import write_text
+
+
+class Model:
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "os.system",
+        "builtins.eval",
+        "builtins.exec",
+        "subprocess.run",
+        "numpy.load",
+        "numpy.ctypeslib.ctypes.CDLL",
+        "importlib.import_module",
+        "statsprep.os.system",
+        "statsprep.data.audio.os.system",
+        "statsprep.errors.errno.os.system",
+        "statsprep.storage.atomic.write_text",
+        "statsprep.data.demo_corpus.write_demo_corpus",
+        "statsprep.data.index.build_index",
+        "statsprep.data.organizer.CombinedDataset.build_index",
+        "statsprep.config.targets.locate",
+        "statsprep.config.targets.instantiate",
+        "statsprep.config.recipe.find_dataset_class",
+        "statsprep.engine.manifest.remove_results",
+        "statsprep.parallel.parallel_for",
+        "statsprep.runners.collect_stats",
+        "statsprep.cli.main.main",
+        "statsprep.__main__.main",
+        "espnet3.parallel.parallel.parallel_map",
+        "torch.load",
+        "torch.save",
+        "torch.from_file",
+        "torch.hub.load",
+        "torch.jit.load",
+        "torch.compile",
+        "torch.package.PackageImporter",
+        "torch.ops.load_library",
+        "torch.utils.cpp_extension.load",
+        "torch.utils.cpp_extension.load_inline",
+        "torch.utils.cpp_extension.subprocess.run",
+        "torch.utils.benchmark.Timer",
+        "torch.utils.data.datapipes.utils.decoder.basichandlers",
+        "torch.utils.data.dataloader.os.system",
+        "torch.nn.functional.torch.load",
+        "torch.nn.modules.module.torch.hub.load",
+        "torch.nn.parallel.scatter_gather.torch.from_file",
+        "torch.multiprocessing.spawn",
+        "torch.serialization.load",
+        "torch._C._nn.torch.load",
+        "src.evil.os.system",
+        "src.evil.subprocess.Popen",
+        "src.evil.numpy.load",
+        "src.evil.torch.load",
+        "src.evil.parallel_for",
+        "src.evil.write_text",
+        "src.evil.Model.__subclasses__",
+        "src.evil.Model.__init__.__globals__",
+    ],
+)
+@pytest.mark.parametrize("is_inner", [False, True], ids=["outermost", "argument"])
+def test_a_foreign_target_is_named_and_runs_nothing(
+    target: str, is_inner: bool, write: Write, folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write("src/evil.py", EVIL)
+    command = f"echo ran | tee {folder / 'ran'}"
+    evil: dict[str, Any] = {"_target_": target, "_args_": [command, "wb"]}
+    node = {"_target_": "torch.nn.Sequential", "_args_": [[evil]]} if is_inner else evil
+    allow = TargetPolicy(recipe_root=folder)
+    for check in (check_targets, lambda node, where, allow: instantiate(node, where=where, allow=allow)):
+        with pytest.raises(ConfigError) as caught:
+            check(node, WHERE, allow)
+        assert f"{target!r}" in str(caught.value)
+        assert str(caught.value).startswith(WHERE)
+    assert sorted(path.name for path in folder.iterdir()) == ["src"]
+    assert "ran" not in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("special", [{"_partial_": True}, {"_recursive_": False}, {"_convert_": "all"}])
+def test_no_special_key_lets_a_foreign_target_through(special: dict[str, Any], allow: TargetPolicy) -> None:
+    node = {"_target_": NET, "size": {"_target_": "os.system", "_args_": ["true"]}, **special}
+    with pytest.raises(ConfigError, match=r"size\._target_: 'os\.system' is not allowed"):
+        check_targets(node, WHERE, allow)
+
+
+def test_a_flag_opens_a_package_that_is_closed_otherwise() -> None:
+    for name in ("torch.utils.benchmark.Timer", "statsprep.storage.jsonl.compact"):
+        package = name.split(".")[0]
+        assert callable(locate(name, TargetPolicy((package,))))
+        with pytest.raises(ConfigError, match=f"pass --allow_target {package}$"):
+            locate(name, TargetPolicy())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "torch.nn.functional.gelu",
+        "torch.nn.init.xavier_uniform_",
+        "torch.optim.lr_scheduler.ReduceLROnPlateau",
+        "torch.utils.data.WeightedRandomSampler",
+        "torch.utils.data.distributed.DistributedSampler",
+        "torch.tensor",
+        "statsprep.data.tokens.TextPreprocessor",
+        "statsprep.engine.runner.BaseRunner",
+    ],
+)
+def test_what_a_training_needs_may_be_named(name: str) -> None:
+    assert callable(locate(name, TargetPolicy()))

@@ -2,10 +2,13 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from statsprep.config.yaml_file import parse_value, read_mapping
+from statsprep.config.yaml_file import dump, parse_value, read_mapping
 from statsprep.errors import ConfigError
 
 Write = Callable[[str, str], Path]
@@ -23,8 +26,11 @@ Write = Callable[[str, str], Path]
         ("a:\n\tb: 1\n", "a.yaml:2:1: a tab; YAML is indented with spaces; replace it"),
         ("a: [1\nb: 2\n", "a.yaml:2:2: expected ',' or ']', but got ':' (while parsing a flow sequence)"),
         ("a: b: c\n", "a.yaml:1:5: a second ': ' in a line; quote the value or start a new line"),
-        ("a: 1\nb: 2\na: 3\n", "a.yaml:3:1: key 'a' is given twice (before in line 1)"),
-        ("a:\n  - {c: 1, c: 2}\n", "a.yaml:2:12: key 'c' is given twice (before in line 2)"),
+        ("a: 1\nb: 2\na: 3\n", "a.yaml:3:1: key 'a' is given twice (before in line 1); remove one of them"),
+        (
+            "a:\n  - {c: 1, c: 2}\n",
+            "a.yaml:2:12: key 'c' is given twice (before in line 2); remove one of them",
+        ),
         ("a: &x [*x]\n", "a.yaml:1:4: an alias inside the value it refers to; write the value out"),
         (
             "a: !!python/name:os.system\n",
@@ -96,3 +102,38 @@ def test_a_merge_key_may_be_overridden_without_being_a_duplicate(write: Write) -
 def test_a_value_is_read_as_it_looks(text: str, value: object) -> None:
     parsed = parse_value(text)
     assert (parsed, type(parsed)) == (value, type(value))
+
+
+_PLAIN = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="\x85\u2028\u2029\ufeff"))
+    | st.sampled_from(
+        ["1e-4", "1E5", "2026-01-01", "12:30:00", "on", "~", "null", "0x1f", "=", "<<", "a: b", "#"]
+    ),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text("abc", min_size=1), inner),
+    max_leaves=10,
+)
+
+
+@given(tree=st.dictionaries(st.text("abcdef_.", min_size=1), _PLAIN, min_size=1))
+def test_what_is_dumped_reads_back_as_it_was(tree: dict[str, Any]) -> None:
+    """The dumper knows what our loader takes for a number or a date."""
+    assert parse_value(dump(tree)) == tree
+    assert list(parse_value(dump(tree))) == list(tree)
+
+
+def test_what_is_used_twice_is_written_twice() -> None:
+    shared = {"x": 1}
+    assert dump({"a": shared, "b": shared}) == "a:\n  x: 1\nb:\n  x: 1\n"
+
+
+@pytest.mark.parametrize(
+    "tag", ["python/object/apply:os.system", "python/name:os.system", "python/module:os"]
+)
+def test_a_python_tag_is_refused(write: Write, tag: str) -> None:
+    with pytest.raises(ConfigError, match=r"^a\.yaml:1:4: could not determine a constructor for the tag"):
+        read_mapping(write("a.yaml", f"a: !!{tag} ['touch ran']\n"))
+    assert not Path("ran").exists()

@@ -1,0 +1,1 @@
+"""Code of this recipe; configs name it as src.MODULE.NAME."""

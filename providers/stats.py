@@ -2,19 +2,24 @@
 configuration.
 """
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from statsprep.config.espnet_model import espnet_frontend, is_espnet_model
 from statsprep.config.policy import TargetPolicy
+from statsprep.config.recipe import dataset_root
 from statsprep.config.targets import instantiate, locate
 from statsprep.data.index import IndexSummary
 from statsprep.data.organizer import CombinedDataset, DataOrganizer
+from statsprep.engine.mirror import fetch_input
 from statsprep.engine.provider import EnvironmentProvider
 from statsprep.errors import ConfigError, listed, nearest
 from statsprep.storage.digest import json_digest
+from statsprep.storage.paths import RunPaths
 
 FEATURE_MODEL = "statsprep.models.features.FeatureModel"
 ORGANIZER = "statsprep.data.organizer.DataOrganizer"
@@ -31,8 +36,9 @@ class StatsSpec:
         split: `train` or `valid`.
         recipe_root: folder of the recipe's modules.
         allow: further packages that a `_target_` may name.
-        options: of the runner: categories, write_collected_feats, per_utterance_stats, stats.
-        index: the run's index, there once the run has begun.
+        options: of the runner: categories, write_collected_feats, collected_feats_format,
+            per_utterance_stats, stats.
+        run: the run directory, which holds the index once the run has begun.
         token_list: file of the preprocessor's tokens, where it is made by the run.
         where: what errors begin with, such as `conf/training.yaml: `.
     """
@@ -44,13 +50,21 @@ class StatsSpec:
     recipe_root: Path
     allow: tuple[str, ...]
     options: dict[str, Any]
-    index: Path
+    run: RunPaths
     token_list: Path | None = None
     where: str = ""
 
     @property
     def policy(self) -> TargetPolicy:
         return TargetPolicy(self.allow, self.recipe_root)
+
+
+def read_spec(content: Mapping[str, Any], paths: RunPaths) -> StatsSpec:
+    """The spec that a run's manifest holds, with the files of the run directory as it lies now."""
+    folders = {"recipe_root": Path(content["recipe_root"]), "run": paths}
+    if content["token_list"] is not None:
+        folders["token_list"] = paths.root / "token_list"
+    return StatsSpec(**{**content, "allow": tuple(content["allow"]), **folders})
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +116,10 @@ class CollectStatsProvider(EnvironmentProvider):
 
 def build_env(spec: StatsSpec, params: Mapping[str, Any]) -> dict[str, Any]:
     """Build everything that one process measures with."""
+    if spec.token_list is not None:
+        spec = dataclasses.replace(spec, token_list=fetch_input(spec.run, spec.token_list))
     dataset = build_split(spec)
-    dataset.attach_index(spec.index)
+    dataset.attach_index(fetch_input(spec.run, spec.run.index))
     env = {"dataset": dataset, "options": spec.options, "model": None, "device": "cpu", **params}
     env["collate_fn"] = instantiate(
         spec.collate_fn, where=f"{spec.where}dataloader.collate_fn", allow=spec.policy
@@ -122,43 +138,59 @@ def build_split(spec: StatsSpec) -> CombinedDataset:
     Raises:
         ConfigError: the section builds something else, or has no such split.
     """
-    section = {"_target_": ORGANIZER, **spec.dataset}
+    section = dict(spec.dataset)
     if spec.token_list is not None:
         section["preprocessor"] = {**section["preprocessor"], "token_list": str(spec.token_list)}
-    if locate(section["_target_"], spec.policy, where=f"{spec.where}dataset._target_") is DataOrganizer:
-        # ESPnet3's templates write these two; our organizer takes built objects and its own spelling.
-        section.pop("_recursive_", None)
-        section["recipe_root"] = section.pop("recipe_dir", None) or str(spec.recipe_root)
-        # The test sets are no concern of statistics, and their files may be elsewhere.
-        section.pop("test", None)
     organizer = instantiate(section, where=f"{spec.where}dataset", allow=spec.policy)
     split = getattr(organizer, spec.split, None)
     if not isinstance(split, CombinedDataset):
         known = [name for name in ("train", "valid") if getattr(organizer, name, None) is not None]
         raise ConfigError(
             f"{spec.where}dataset.{spec.split}: missing; expected a split with entries; the dataset has "
-            f"{listed(known) or 'none'}"
-            f"{nearest(spec.split, known)}"
+            f"{listed(known) or 'none'}{nearest(spec.split, known)}"
         )
     split.set_training(False)
     return split
 
 
-def model_section(model: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+def dataset_section(dataset: Mapping[str, Any], policy: TargetPolicy, where: str = "") -> dict[str, Any]:
+    """The `dataset:` section with its `_target_`, and without what is no concern of statistics.
+
+    That are the test sets, whose files may be elsewhere, and what ESPnet3's templates write for an organizer
+    that builds its parts itself.
+    """
+    section = {"_target_": ORGANIZER, **dataset}
+    if locate(section["_target_"], policy, where=f"{where}dataset._target_") is DataOrganizer:
+        given = section.get("recipe_root") or section.pop("recipe_dir", None)
+        section["recipe_root"] = str(dataset_root(given, policy.recipe_root or Path.cwd()))
+        section.pop("recipe_dir", None)
+        section.pop("_recursive_", None)
+        section.pop("test", None)
+    return section
+
+
+def model_section(
+    model: Mapping[str, Any] | None, where: str = "", task: str | None = None
+) -> dict[str, Any] | None:
     """The `model:` section with its `_target_`; without one it means the bundled feature model.
 
     Raises:
         ConfigError: no `_target_`, and a key that the feature model does not know.
     """
+    if model is None and not task:
+        return None
+    model = model or {}
     if "_target_" in model:
         return dict(model)
+    if is_espnet_model(model, task):
+        return {"_target_": FEATURE_MODEL, "frontend": espnet_frontend(model, task, where)}
     known = ("frontend", "normalize", "normalize_conf", "encoder")
     for key in model:
         if key not in known:
             raise ConfigError(
                 f"{where}model.{key}: the section has no _target_, and the bundled feature model has no "
-                f"{key!r}"
-                f"{nearest(key, known)}; expected {listed(known)}, or _target_: src.model.YourModel"
+                f"{key!r}{nearest(key, known)}; expected {listed(known)}, or _target_: src.model.YourModel, "
+                "or task: asr above the section for a block of ESPnet's"
             )
     return {"_target_": FEATURE_MODEL, **model}
 

@@ -2,12 +2,13 @@
 
 import contextlib
 import dataclasses
-import secrets
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import statsprep.parallel  # noqa: F401  registers the executors
+from statsprep.config.policy import TargetPolicy
 from statsprep.config.sections import CollectStatsSection, ParallelSection, validate_section
 from statsprep.config.targets import check_targets, locate
 from statsprep.data.tokens import TextPreprocessor, build_token_list
@@ -23,10 +24,11 @@ from statsprep.providers.stats import (
     StatsInputs,
     StatsSpec,
     build_split,
+    dataset_section,
     model_section,
 )
+from statsprep.runners.split_index import staging_file
 from statsprep.runners.stats import CollectStatsRunner
-from statsprep.storage.atomic import disk_errors_named
 from statsprep.storage.paths import RunPaths
 
 
@@ -37,6 +39,7 @@ def collect_stats(
     mode: str = "train",
     output_dir: str | Path = "",
     *,
+    task: str | None = None,
     parallel_config: Any = None,
     recipe_root: str | Path = ".",
     allow_targets: Sequence[str] = (),
@@ -62,6 +65,7 @@ def collect_stats(
         dataloader_config: the `dataloader:` section, of which only `collate_fn` counts here.
         mode: the split, `train` or `valid`.
         output_dir: the `stats_dir`.
+        task: ESPnet's task, for a `model:` section without `_target_`.
         parallel_config: a `parallel:` section; by default what `set_parallel` chose.
         recipe_root: folder of the recipe's modules.
         allow_targets: further packages that a `_target_` may name.
@@ -87,35 +91,44 @@ def collect_stats(
         raise ConfigError(f"{where}stats_dir: missing; expected a folder for the results, such as exp/stats")
     if not isinstance(dataset_config, Mapping):
         raise ConfigError(f"{where}dataset: missing; expected a section with train and valid entries")
-    paths = RunPaths(Path(output_dir).absolute() / mode)
+    paths = RunPaths.at(output_dir, mode)
     check_run_dir(paths)
     wants_features = section.stats == "features"
-    if wants_features and model_config is None:
+    if wants_features and model_config is None and not task:
         raise ConfigError(
             f"{where}model: missing; expected a section such as {{frontend: {{n_mels: 80}}}}; for lengths "
             "alone set collect_stats.stats: lengths"
         )
     collate = (plain_config(dataloader_config) or {}).get("collate_fn") or {"_target_": COLLATE}
+    policy = TargetPolicy(tuple(allow_targets), Path(recipe_root).absolute())
     spec = StatsSpec(
-        dataset=plain_config(dataset_config),
-        model=model_section(plain_config(model_config), where) if wants_features else None,
+        dataset=dataset_section(plain_config(dataset_config), policy, where),
+        model=model_section(plain_config(model_config), where, task) if wants_features else None,
         collate_fn=collate,
         split=mode,
-        recipe_root=Path(recipe_root).absolute(),
-        allow=tuple(allow_targets),
+        recipe_root=policy.recipe_root or Path.cwd(),
+        allow=policy.prefixes,
         options=section.model_dump(
-            include={"stats", "batch_size", "categories", "write_collected_feats", "per_utterance_stats"}
+            include={
+                "stats",
+                "batch_size",
+                "categories",
+                "write_collected_feats",
+                "collected_feats_format",
+                "per_utterance_stats",
+            }
         ),
-        index=paths.index,
+        run=paths,
         where=where,
     )
     check_targets(spec.model, where=f"{where}model", allow=spec.policy)
     check_targets(spec.dataset, where=f"{where}dataset", allow=spec.policy)
+    check_targets(spec.collate_fn, where=f"{where}dataloader.collate_fn", allow=spec.policy)
     tokens = _missing_tokens(spec)
     if tokens is not None:
         spec = dataclasses.replace(spec, token_list=paths.root / "token_list")
     with contextlib.ExitStack() as stack:
-        staged = stack.enter_context(_staging_file(paths))
+        staged = stack.enter_context(staging_file(paths))
         summary = build_split(spec).build_index(staged)
         config = full_config if full_config is not None else {"model": spec.model, "dataset": spec.dataset}
         inputs = StatsInputs(staged, summary, tokens, tuple(ignore))
@@ -128,6 +141,12 @@ def collect_stats(
             on_error=section.on_error,
             max_errors=section.max_errors,
         )
+        runner.origin = {
+            "kind": "collect_stats",
+            "cwd": os.getcwd(),
+            "recipe_root": str(spec.recipe_root),
+            "spec": plain_config(spec),
+        }
         if executor is None and parallel_config is not None:
             parallel = validate_section(
                 ParallelSection,
@@ -146,31 +165,13 @@ def collect_stats(
         )
 
 
-@contextlib.contextmanager
-def _staging_file(paths: RunPaths) -> Iterator[Path]:
-    """A name for the new index, apart from the one that an earlier run's workers may be reading."""
-    is_new = not paths.root.exists()
-    with disk_errors_named(paths.root):
-        paths.root.mkdir(parents=True, exist_ok=True)
-    staged = paths.root / f".index.{secrets.token_hex(6)}.arrow"
-    try:
-        yield staged
-    finally:
-        staged.unlink(missing_ok=True)
-        if is_new:
-            with contextlib.suppress(OSError):
-                paths.root.rmdir()
-
-
 def _missing_tokens(spec: StatsSpec) -> list[str] | None:
     """The token list of the train texts, where the preprocessor is ours and has none."""
     node = spec.dataset.get("preprocessor")
     if not isinstance(node, dict) or "_target_" not in node or node.get("token_list") is not None:
         return None
-    if (
-        locate(node["_target_"], spec.policy, where=f"{spec.where}dataset.preprocessor._target_")
-        is not TextPreprocessor
-    ):
+    call = locate(node["_target_"], spec.policy, where=f"{spec.where}dataset.preprocessor._target_")
+    if call is not TextPreprocessor:
         return None
     bare = {key: value for key, value in spec.dataset.items() if key != "preprocessor"}
     train = build_split(dataclasses.replace(spec, dataset=bare, split="train"))

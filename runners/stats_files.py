@@ -1,7 +1,5 @@
 """The files of collect_stats: gathered for one shard, written at its end, and merged over all shards."""
 
-import os
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,14 +11,13 @@ from statsprep.engine.attempt import read_done
 from statsprep.engine.merge import concatenate, names_in
 from statsprep.engine.records import Record
 from statsprep.errors import DataError, listed
+from statsprep.runners.collected_feats import COLLECTED
 from statsprep.stats.moments import Moments, as_row, combine
 from statsprep.stats.npz import read_stats, write_stats
 from statsprep.storage.atomic import open_private, write_text
 from statsprep.storage.categories import invert
 from statsprep.storage.rows_npy import merge_rows, write_rows
 from statsprep.storage.shapes import arrow_path, load_shapes, merge_arrow, write_shapes
-
-COLLECTED = "collect_feats"
 
 
 def merge_stats(shard_dirs: Sequence[Path], out_dir: Path) -> None:
@@ -35,7 +32,7 @@ def merge_stats(shard_dirs: Sequence[Path], out_dir: Path) -> None:
         merge_arrow(parts, arrow_path(out_dir / name))
     if not all(done.extra.get("ids_known", True) for folder in shard_dirs if (done := read_done(folder))):
         for name in names_in(shard_dirs, "*_shape.arrow"):
-            _check_unique(out_dir / name)
+            check_unique(out_dir / name)
     stats_names = names_in(shard_dirs, "*_stats.npz")
     for name in stats_names:
         moments = [read_stats(path) for folder in shard_dirs if (path := folder / name).is_file()]
@@ -53,7 +50,7 @@ def merge_stats(shard_dirs: Sequence[Path], out_dir: Path) -> None:
         concatenate(collected, name, out_dir / COLLECTED / name)
 
 
-def _check_unique(path: Path) -> None:
+def check_unique(path: Path) -> None:
     """Ids that came with the samples were never seen together before.
 
     Raises:
@@ -86,7 +83,6 @@ class GatheredShard:
     shapes: dict[str, list[tuple[str, int, Sequence[int]]]] = field(default_factory=dict)
     rows: dict[str, list[Any]] = field(default_factory=dict)
     categories: dict[str, list[str]] = field(default_factory=dict)
-    collected: dict[str, list[str]] = field(default_factory=dict)
     audio_s: float = 0.0
 
     def add(self, record: Record, state: Mapping[str, Any]) -> None:
@@ -104,10 +100,6 @@ class GatheredShard:
             before.append(row)
         for name, value in record.result["categories"].items():
             self.categories.setdefault(name, []).append(f"{utt_id} {value}\n")
-        for key in record.result.get("collected", ()):
-            self.collected.setdefault(key, []).append(
-                f"{utt_id} {state['final_dir']}/{_collected_name(key, state)}\n"
-            )
         self.audio_s += record.result.get("audio_s", 0.0)
 
     def write(self, folder: Path, *, keep_rows: bool) -> None:
@@ -121,33 +113,8 @@ class GatheredShard:
                 write_rows(folder / f"{key}_utt_stats.npy", stacked)
         for name, text in self.categories.items():
             _write_lines(folder / f"utt2{name}", text)
-        for key, text in self.collected.items():
-            _write_lines(folder / COLLECTED / f"{key}.scp", text)
 
 
 def _write_lines(path: Path, lines: Iterable[str]) -> None:
     with open_private(path) as stream:
         stream.writelines(lines)
-
-
-def _collected_name(key: str, state: Mapping[str, Any]) -> str:
-    return f"{COLLECTED}/data_{key}/{state['position']}.npy"
-
-
-def save_collected(record: Record, state: Mapping[str, Any]) -> None:
-    """Write an utterance's features, or take the file over from the attempt that measured them."""
-    for key in record.result["collected"]:
-        name = _collected_name(key, state)
-        path = Path(state["shard_dir"]) / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if key in record.side:
-            np.save(path, record.side[key])
-        else:
-            _link_or_copy(Path(state["previous_dir"]) / name, path)
-
-
-def _link_or_copy(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)

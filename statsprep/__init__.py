@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from statsprep.engine.provider import EnvironmentProvider as EnvironmentProvider
+    from statsprep.engine.records import Dropped as Dropped
     from statsprep.engine.records import Record as Record
     from statsprep.engine.runner import BaseRunner as BaseRunner
     from statsprep.parallel import get_client as get_client
@@ -21,6 +22,7 @@ __version__ = "0.1.0"
 
 _PUBLIC = {
     "BaseRunner": "statsprep.engine.runner",
+    "Dropped": "statsprep.engine.records",
     "EnvironmentProvider": "statsprep.engine.provider",
     "Record": "statsprep.engine.records",
     "get_client": "statsprep.parallel",

@@ -2,13 +2,19 @@
 
 The Debian packages asterisk-core-sounds-{en,es,fr,it,ru}{,-wav} hold transcripts and recordings
 (8 kHz mono, CC BY-SA 3.0).
+
+The corpus comes as JSONL ({,stats_}{train,valid}.jsonl), and the stats manifests also as NeMo's
+(nemo/stats_{train,valid}.json) and as Kaldi directories (kaldi/stats_{train,valid}). kaldi/all holds every
+recording and every line of the lists, for `statsprep check`. The lists are read to the letter: the byte order
+mark that begins the Italian one makes its title no comment but an entry without text, which is one of the 17
+transcripts without a recording and of the 8 empty ones.
 """
 
 import argparse
 import gzip
 import hashlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +28,7 @@ DOCS = Path("/usr/share/doc")
 VALID_PERCENT = 10
 _LEFT_OUT = {
     "no_transcript": "recordings without a transcript (in the stats manifests only)",
-    "empty_transcript": "recordings with an empty transcript (in the stats manifests only)",
+    "empty_transcript": "empty transcripts (their recordings are in the stats manifests only)",
     "no_recording": "transcripts without a recording",
     "repeated_transcript": "transcripts of a name that has one already (the first is kept)",
 }
@@ -30,9 +36,10 @@ _LEFT_OUT = {
 
 @dataclass(slots=True)
 class Corpus:
-    """Manifest rows of all recordings, and the ids that were left out by reason."""
+    """Manifest rows of all recordings, all entries of the lists, and the ids that were left out by reason."""
 
     rows: list[dict[str, str]] = field(default_factory=list)
+    entries: list[tuple[str, str]] = field(default_factory=list)
     left_out: dict[str, list[str]] = field(default_factory=lambda: {reason: [] for reason in _LEFT_OUT})
 
 
@@ -72,29 +79,33 @@ def _add_voice(corpus: Corpus, folder: Path, docs: Path) -> None:
             "language": language,
             "dataset": folder.name,
         }
-        text = transcripts.pop(name, None)
+        text = transcripts.pop(utt_id, None)
         if text:
             row["text"] = text
-        else:
-            corpus.left_out["no_transcript" if text is None else "empty_transcript"].append(utt_id)
+        elif text is None:
+            corpus.left_out["no_transcript"].append(utt_id)
         corpus.rows.append(row)
-    corpus.left_out["no_recording"] += [f"{folder.name}/{name}" for name in transcripts]
+    corpus.left_out["no_recording"] += transcripts
 
 
 def _read_transcripts(path: Path, voice: str, corpus: Corpus) -> dict[str, str]:
-    """Texts by name, from lines `name: text`; lines that begin with ; are comments."""
+    """Texts by id, from lines `name: text`; lines that begin with ; are comments."""
     if not path.exists():
         raise DataError(f"{path}: no transcripts; install the package {path.parent.name}")
     transcripts: dict[str, str] = {}
-    with gzip.open(path, "rt", encoding="utf-8-sig") as lines:
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
         for line in lines:
-            name, separator, text = line.partition(":")
-            if line.startswith(";") or not separator:
+            if line.startswith(";") or line.isspace():
                 continue
-            if name in transcripts:
-                corpus.left_out["repeated_transcript"].append(f"{voice}/{name}")
-                continue
-            transcripts[name] = " ".join(text.split())
+            name, _, text = line.partition(":")
+            utt_id, text = f"{voice}/{'_'.join(name.split())}", " ".join(text.split())
+            corpus.entries.append((utt_id, text))
+            if not text:
+                corpus.left_out["empty_transcript"].append(utt_id)
+            if utt_id in transcripts:
+                corpus.left_out["repeated_transcript"].append(utt_id)
+            else:
+                transcripts[utt_id] = text
     return transcripts
 
 
@@ -106,8 +117,7 @@ def is_valid_id(utt_id: str) -> bool:
 
 
 def write_manifests(corpus: Corpus, folder: Path) -> dict[str, Any]:
-    """Write the four manifests and report.json; returns the report."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write the manifests in all forms and report.json; returns the report."""
     counts = {}
     for prefix, needs_text in (("", True), ("stats_", False)):
         for split in ("train", "valid"):
@@ -117,11 +127,50 @@ def write_manifests(corpus: Corpus, folder: Path) -> dict[str, Any]:
                 if is_valid_id(row["utt_id"]) == (split == "valid") and ("text" in row or not needs_text)
             ]
             name = f"{prefix}{split}.jsonl"
-            write_text(folder / name, "".join(compact(row) + "\n" for row in rows))
+            _write_lines(folder / name, map(compact, rows))
             counts[name] = len(rows)
+            if not needs_text:
+                write_nemo(rows, folder / "nemo" / f"{prefix}{split}.json")
+                texts = [(row["utt_id"], row["text"]) for row in rows if "text" in row]
+                write_kaldi(rows, texts, folder / "kaldi" / f"{prefix}{split}")
+    write_kaldi(corpus.rows, corpus.entries, folder / "kaldi" / "all")
     report = {"recordings": len(corpus.rows), "manifests": counts, "left_out": corpus.left_out}
     write_text(folder / "report.json", compact(report) + "\n")
     return report
+
+
+def write_nemo(rows: Sequence[dict[str, str]], path: Path) -> None:
+    """Write a manifest as NeMo does, without ids."""
+    names = {"audio": "audio_filepath", "text": "text", "speaker": "speaker", "language": "lang"}
+    _write_lines(
+        path,
+        (
+            compact(
+                {"duration": duration_s(row), **{new: row[key] for key, new in names.items() if key in row}}
+            )
+            for row in rows
+        ),
+    )
+
+
+def write_kaldi(rows: Sequence[dict[str, str]], texts: Sequence[tuple[str, str]], folder: Path) -> None:
+    """Write a Kaldi data directory."""
+    _write_lines(folder / "text", (f"{utt_id} {text}".rstrip() for utt_id, text in texts))
+    _write_lines(folder / "utt2dur", (f"{row['utt_id']} {duration_s(row):.6g}" for row in rows))
+    for name, key in (("wav.scp", "audio"), ("utt2spk", "speaker"), ("utt2lang", "language")):
+        _write_lines(folder / name, (f"{row['utt_id']} {row[key]}" for row in rows))
+
+
+def duration_s(row: dict[str, str]) -> float:
+    """How long a recording lasts, from its header."""
+    import soundfile
+
+    return float(soundfile.info(row["audio"]).duration)
+
+
+def _write_lines(path: Path, lines: Iterable[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, "".join(f"{line}\n" for line in lines))
 
 
 def describe_report(report: dict[str, Any], folder: Path) -> str:

@@ -8,6 +8,7 @@ here.
 import math
 import os
 import struct
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
@@ -15,20 +16,25 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from statsprep.data.commands import AudioCommand
 from statsprep.data.verdicts import UtteranceError, Verdict
 from statsprep.errors import ConfigError
+from statsprep.storage.stores import is_url, read_bytes, read_head
 
 if TYPE_CHECKING:
     import soundfile
 
 Channel = int | Literal["mean"]
-AudioPath = str | os.PathLike[str]
+AudioPath = str | os.PathLike[str] | AudioCommand
 
 # A claimed length is text that someone rounded, often to 1/100 s.
 CLAIM_TOLERANCE_S = 0.01
+# How far beyond the end of its file a part may end whose times were rounded to 1/100 s.
+_ROUNDED_S = 0.005
 # What ffmpeg and sox write for samples whose number they did not know, because they wrote to a pipe.
 _UNKNOWN_SIZES = frozenset({0, 0x7FFFF000, 0x7FFFFFFF, 0xFFFFFFFF})
 _HEADER_BYTES = 64
+_REMOTE_HEAD_BYTES = 1 << 16
 _PCM_16_STEP = np.float32(2.0**-15)
 
 
@@ -39,6 +45,7 @@ def read_audio(
     start_s: float = 0.0,
     duration_s: float | None = None,
     claimed_s: float | None = None,
+    tolerance_s: float = CLAIM_TOLERANCE_S,
     channel: Channel | None = None,
 ) -> tuple[NDArray[np.float32], int]:
     """Read one mono signal from a WAV, FLAC, OGG or MP3 file.
@@ -48,7 +55,8 @@ def read_audio(
         sample_rate_hz: resample (soxr HQ) where the file has another rate; None keeps the file's.
         start_s: where the part to read begins, in seconds.
         duration_s: length of that part; None reads to the end.
-        claimed_s: what a manifest says the whole file lasts; more than 0.01 s off is an error.
+        claimed_s: what a manifest says the whole file lasts; more than `tolerance_s` off is an error.
+        tolerance_s: see there.
         channel: which channel of several, counted from 0, or "mean" of all; None expects a mono file.
 
     Returns:
@@ -59,7 +67,9 @@ def read_audio(
     """
     with _open_sound(path) as sound:
         file_rate_hz = sound.samplerate
-        start, stop = _find_part(path, sound.frames, file_rate_hz, start_s, duration_s, claimed_s)
+        start, stop = _find_part(
+            path, sound.frames, file_rate_hz, start_s, duration_s, claimed_s, tolerance_s
+        )
         expected = _resampled_length(path, stop - start, file_rate_hz, sample_rate_hz)
         _check_channel(path, sound.channels, channel)
         samples = _read_part(path, sound, start, stop)
@@ -75,14 +85,22 @@ def read_audio(
         )
     if sample_rate_hz is None or sample_rate_hz == file_rate_hz:
         return samples, file_rate_hz
-    import soxr
-
-    resampled = soxr.resample(np.ascontiguousarray(samples), file_rate_hz, sample_rate_hz, quality="HQ")
+    resampled = resample(samples, file_rate_hz, sample_rate_hz)
     if len(resampled) != expected:
         raise AssertionError(
             f"soxr returned {len(resampled)} samples where {expected} follow from the header"
         )
     return resampled, sample_rate_hz
+
+
+def resample(samples: NDArray[np.float32], from_hz: int, to_hz: int) -> NDArray[np.float32]:
+    """float32 (samples,) at another rate, by soxr's HQ."""
+    import soxr
+
+    resampled: NDArray[np.float32] = soxr.resample(
+        np.ascontiguousarray(samples), from_hz, to_hz, quality="HQ"
+    )
+    return resampled
 
 
 def num_samples(
@@ -92,6 +110,7 @@ def num_samples(
     start_s: float = 0.0,
     duration_s: float | None = None,
     claimed_s: float | None = None,
+    tolerance_s: float = CLAIM_TOLERANCE_S,
     channel: Channel | None = None,
 ) -> int:
     """The number of samples that `read_audio` returns for the same arguments, from the file's header alone.
@@ -99,19 +118,21 @@ def num_samples(
     Raises:
         UtteranceError: as `read_audio`, as far as the header shows it.
     """
-    with _open_sound(path) as sound:
-        start, stop = _find_part(path, sound.frames, sound.samplerate, start_s, duration_s, claimed_s)
+    with _open_sound(path, header_only=True) as sound:
+        start, stop = _find_part(
+            path, sound.frames, sound.samplerate, start_s, duration_s, claimed_s, tolerance_s
+        )
         _check_channel(path, sound.channels, channel)
         return _resampled_length(path, stop - start, sound.samplerate, sample_rate_hz)
 
 
 @contextmanager
-def _open_sound(path: AudioPath) -> "Iterator[soundfile.SoundFile]":
+def _open_sound(path: AudioPath, *, header_only: bool = False) -> "Iterator[soundfile.SoundFile]":
     """Open the file once, for the header check and for libsndfile, so that a missing file says so."""
     import soundfile
 
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = _open_descriptor(path, header_only)
     except OSError as error:
         raise _unreadable(path, error.strerror or str(error)) from error
     try:
@@ -124,6 +145,31 @@ def _open_sound(path: AudioPath) -> "Iterator[soundfile.SoundFile]":
         raise _unreadable(path, error.strerror or str(error)) from error
     finally:
         os.close(descriptor)
+
+
+def _open_descriptor(path: AudioPath, header_only: bool) -> int:
+    """A file to read from; what lies elsewhere comes as one in memory."""
+    if isinstance(path, AudioCommand):
+        return path.open_descriptor()
+    if not is_url(path):
+        return os.open(path, os.O_RDONLY)
+    url = os.fspath(path)
+    size_bytes, content = 0, b""
+    if header_only:
+        size_bytes, content = read_head(url, _REMOTE_HEAD_BYTES)
+    if not _is_whole_header(content):
+        content = read_bytes(url)
+    with tempfile.TemporaryFile() as stream:
+        stream.write(content)
+        # The rest is a hole: whoever reads a header only asks for the file's size.
+        stream.truncate(max(size_bytes, len(content)))
+        stream.seek(0)
+        return os.dup(stream.fileno())
+
+
+def _is_whole_header(head: bytes) -> bool:
+    """Whether the length follows from a file's first bytes, as it does for most WAV and FLAC files."""
+    return head.startswith(b"fLaC") or (head.startswith((b"RIFF", b"RF64")) and b"data" in head)
 
 
 def _unreadable(path: AudioPath, reason: str) -> UtteranceError:
@@ -175,11 +221,12 @@ def _find_part(
     start_s: float,
     duration_s: float | None,
     claimed_s: float | None,
+    tolerance_s: float,
 ) -> tuple[int, int]:
     """First and one past the last sample to read, at the file's rate."""
     if total <= 0:
         raise UtteranceError(f"{path}: has no samples; record it again or remove it", kind=Verdict.EMPTY)
-    if claimed_s is not None and abs(claimed_s - total / rate_hz) > CLAIM_TOLERANCE_S:
+    if claimed_s is not None and abs(claimed_s - total / rate_hz) > tolerance_s:
         raise UtteranceError(
             f"{path}: lasts {total / rate_hz:.3f} s, but duration_s is {claimed_s:g}; "
             "correct duration_s, or add start_s to read a part of the file",
@@ -189,7 +236,7 @@ def _find_part(
         return 0, total
     start = round(start_s * rate_hz)
     stop = total if duration_s is None else start + round(duration_s * rate_hz)
-    if stop == total + 1:
+    if total < stop <= total + 1 + int(_ROUNDED_S * rate_hz):
         stop = total
     if not 0 <= start < total or stop > total:
         end = "its end" if duration_s is None else f"{start_s + duration_s:g} s"

@@ -21,7 +21,7 @@ from statsprep.data.index import (
     build_index,
 )
 from statsprep.data.manifest import check_utt_id
-from statsprep.data.verdicts import UtteranceError, Verdict
+from statsprep.data.verdicts import Dropped, UtteranceError, Verdict
 from statsprep.errors import ConfigError, DataError, StatsprepError, is_disk_error
 
 Sample = dict[str, Any]
@@ -33,11 +33,13 @@ class Source:
 
     name: str
     dataset: Any
-    transform: Callable[[Sample], Sample | None] | None = None
+    transform: Callable[[Sample], Sample | Dropped | None] | None = None
 
 
 class _ForeignSource:
     """A dataset that is not ours, as the index sees it: ids where it lists them, else global positions."""
+
+    keeps_rows = False
 
     def __init__(self, source: Source, first: int) -> None:
         self._source = source
@@ -68,8 +70,8 @@ def _positions(first: int, length: int) -> Iterator[str]:
 class CombinedDataset:
     """Datasets one after another, under one index from 0.
 
-    A sample is `preprocessor(transform(dataset[i]))`, or None where one of them returns None to drop the
-    utterance. Nothing is read before it is asked for.
+    A sample is `preprocessor(transform(dataset[i]))`, or None or a Dropped where one of them returns that to
+    drop the utterance. Nothing is read before it is asked for.
 
     Args:
         sources: the datasets in order.
@@ -159,8 +161,8 @@ class CombinedDataset:
         """All ids in order, without a Python object for each."""
         return UttIds(self)
 
-    def __getitem__(self, i: int) -> Sample | None:
-        """Utterance `i` after transform and preprocessor; None where one of them drops it.
+    def __getitem__(self, i: int) -> Sample | Dropped | None:
+        """Utterance `i` after transform and preprocessor; None or a Dropped where one of them drops it.
 
         Raises:
             IndexError: `i` is out of range.
@@ -171,8 +173,8 @@ class CombinedDataset:
     @overload
     def load(self, i: int, *, audio: Literal[False]) -> Sample: ...
     @overload
-    def load(self, i: int, *, audio: bool = True) -> Sample | None: ...
-    def load(self, i: int, *, audio: bool = True) -> Sample | None:
+    def load(self, i: int, *, audio: bool = True) -> Sample | Dropped | None: ...
+    def load(self, i: int, *, audio: bool = True) -> Sample | Dropped | None:
         """Utterance `i`; without `audio`, the bare manifest row, which no transform or preprocessor has seen.
 
         Raises:
@@ -187,16 +189,28 @@ class CombinedDataset:
             sample = source.dataset[local]
             if sample is not None and source.transform is not None:
                 sample = source.transform(sample)
-            if sample is not None and self.preprocessor is not None:
+            if sample is None or isinstance(sample, Dropped):
+                return sample
+            if self.preprocessor is not None:
                 arguments = (self.utt_id(position), sample) if self._preprocessor_takes_id else (sample,)
                 sample = self.preprocessor(*arguments)
-            if sample is not None and not isinstance(sample, dict):
+            if sample is not None and not isinstance(sample, dict | Dropped):
                 raise TypeError(f"the sample is of type {type(sample).__name__}; expected a dict")
         except Exception as error:
             if isinstance(error, MemoryError) or is_disk_error(error):
                 raise
             raise self._named(error, source, position) from error
         return sample
+
+    def read_ahead(self, indices: Sequence[int]) -> None:
+        """Fetch together what the next samples need from stores."""
+        by_source: dict[int, tuple[Any, list[int]]] = {}
+        for i in indices:
+            _, source, local = self._locate(i)
+            if hasattr(source.dataset, "read_ahead"):
+                by_source.setdefault(id(source), (source.dataset, []))[1].append(local)
+        for dataset, positions in by_source.values():
+            dataset.read_ahead(positions)
 
     def num_samples(self, i: int) -> int:
         """The length in samples of utterance `i`'s audio before transform, from its header.
@@ -207,6 +221,15 @@ class CombinedDataset:
         """
         position, source, local = self._locate(i)
         return int(self._ask(source, "num_samples", local, position))
+
+    def audio_source(self, i: int) -> dict[str, Any]:
+        """The manifest keys that say where utterance `i`'s audio is: audio, start_s, duration_s.
+
+        Raises:
+            DataError: the dataset has no `audio_source(i)`.
+        """
+        position, source, local = self._locate(i)
+        return dict(self._ask(source, "audio_source", local, position))
 
     def _ask(self, source: Source, method: str, local: int, position: int) -> Any:
         if not hasattr(source.dataset, method):

@@ -2,21 +2,25 @@
 
 import operator
 import os
-import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from statsprep.data.audio import Channel, check_reading_options, num_samples, read_audio
+import numpy as np
+from numpy.typing import NDArray
+
+from statsprep.data.audio import AudioPath, Channel, check_reading_options, num_samples, read_audio
+from statsprep.data.faults import Fault, FaultKind, Report
 from statsprep.data.index import IndexEntry, IndexSlice, KeyedBy, UttIds, build_index_in_memory
 from statsprep.data.manifest import (
     audio_path,
     check_manifest_exists,
     iter_lines,
     parse_checked_line,
-    parse_line,
 )
+from statsprep.data.nemo import convert_row, is_nemo, row_reader
 from statsprep.errors import ConfigError, DataError
+from statsprep.storage.stores import BlockReader, LocalReader, absolute, is_url, parent, read_ahead
 
 _READ_BYTES = 4096
 _READING_KEYS = frozenset({"audio", "start_s", "duration_s"})
@@ -29,13 +33,14 @@ class ManifestDataset:
     built in memory at the first access. Instances may be pickled and forked.
 
     Args:
-        manifest: JSONL file, see `statsprep.data.manifest`.
+        manifest: JSONL file or its URL, see `statsprep.data.manifest`.
         sample_rate_hz: resample all audio to this rate; None keeps each file's own.
         channel: which channel of files with several, from 0, or "mean".
         audio_key: name of the audio in a sample.
     """
 
     keyed_by: KeyedBy = "utt_id"
+    keeps_rows = False
 
     def __init__(
         self,
@@ -52,13 +57,13 @@ class ManifestDataset:
         self.sample_rate_hz = sample_rate_hz
         self.channel = channel
         self.audio_key = audio_key
-        self._path = os.path.abspath(self.manifest)
-        self._folder = os.path.dirname(self._path)
+        self._path = os.fspath(absolute(self.manifest))
+        self._folder = parent(self._path)
         self._rows: IndexSlice | None = None
-        self._descriptor: int | None = None
+        self._reader: BlockReader | LocalReader | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {**self.__dict__, "_descriptor": None}
+        state = {**self.__dict__, "_reader": None}
         if self._rows is not None and self._rows.index.path is None:
             state["_rows"] = None
         return state
@@ -75,12 +80,25 @@ class ManifestDataset:
 
     def index_entries(self) -> Iterator[IndexEntry]:
         """Read and check the whole manifest, row by row."""
+        read_row = row_reader(self._path, str(self.manifest))
         number = 0
         for number, offset, line in iter_lines(self._path):
-            row = parse_line(line, f"{self.manifest}:{number}")
+            row = read_row(line, f"{self.manifest}:{number}")
             yield IndexEntry(row["utt_id"], offset, row.get("duration_s"), line)
         if number == 0:
             raise DataError(f"{self.manifest}: has no rows; expected one JSON object a line")
+
+    def scan(self, report: Report) -> Iterator[tuple[str, dict[str, Any]]]:
+        """`manifest:line` and row of every row that can be understood; the others go to `report`."""
+        read_row = row_reader(self._path, str(self.manifest))
+        for number, _, line in iter_lines(self._path):
+            where = f"{self.manifest}:{number}"
+            try:
+                row = read_row(line, where)
+            except DataError as error:
+                report(Fault(FaultKind.MALFORMED_ROW, where, "", error.message.removeprefix(f"{where}: ")))
+            else:
+                yield where, row
 
     def place(self, offset: int) -> str:
         """`manifest:line` of the row that begins at `offset`."""
@@ -111,6 +129,8 @@ class ManifestDataset:
         position = operator.index(i)
         utt_id, offset = rows.row(position + len(rows) if position < 0 else position)
         row = parse_checked_line(self._read_line(offset))
+        if is_nemo(row):
+            row = convert_row(row, utt_id)
         if row.get("utt_id") != utt_id:
             raise DataError(
                 f"{self.manifest}: byte {offset} no longer begins the row of {utt_id!r}; "
@@ -119,13 +139,12 @@ class ManifestDataset:
         return row
 
     def _read_line(self, offset: int) -> bytes:
-        if self._descriptor is None:
-            self._descriptor = os.open(self._path, os.O_RDONLY)
-            weakref.finalize(self, os.close, self._descriptor)
-        block = os.pread(self._descriptor, _READ_BYTES, offset)
+        if self._reader is None:
+            self._reader = BlockReader(self._path) if is_url(self._path) else LocalReader(self._path)
+        block = self._reader.pread(_READ_BYTES, offset)
         line = block
         while b"\n" not in block and block:
-            block = os.pread(self._descriptor, _READ_BYTES, offset + len(line))
+            block = self._reader.pread(_READ_BYTES, offset + len(line))
             line += block
         return line.partition(b"\n")[0]
 
@@ -141,11 +160,42 @@ class ManifestDataset:
         row = self.entry(i)
         sample = {key: value for key, value in row.items() if key not in _READING_KEYS}
         if "audio" in row:
-            audio, rate_hz = read_audio(audio_path(row, self._folder), **self._reading_options(row))
+            audio, rate_hz = self.read_row(row)
             sample[self.audio_key] = audio
             sample["duration_s"] = len(audio) / rate_hz
             sample["sample_rate_hz"] = rate_hz
         return sample
+
+    def read_ahead(self, positions: Sequence[int]) -> None:
+        """Fetch the audio of utterances that are asked for next; it does nothing where the first one's is on
+        this machine.
+        """
+        audio: list[str] = []
+        for i in positions:
+            row = self.entry(i)
+            place = self._audio_of(row) if "audio" in row else ""
+            if isinstance(place, str) and is_url(place):
+                audio.append(place)
+            elif not audio:
+                return
+        read_ahead(audio)
+
+    def read_row(self, row: dict[str, Any]) -> tuple[NDArray[np.float32], int]:
+        """The audio of a row of this manifest, float32 (samples,), and its rate in Hz.
+
+        Raises:
+            UtteranceError: it cannot be used.
+        """
+        return read_audio(self._audio_of(row), **self._reading_options(row))
+
+    def audio_source(self, i: int) -> dict[str, Any]:
+        """The keys of row `i` that say where its audio is, with the path in full; without audio none."""
+        row = self.entry(i)
+        if "audio" not in row:
+            return {}
+        return {key: row[key] for key in row.keys() & _READING_KEYS} | {
+            "audio": audio_path(row, self._folder)
+        }
 
     def num_samples(self, i: int) -> int:
         """The length of utterance `i` as `[i]` returns it, from its audio header.
@@ -159,7 +209,10 @@ class ManifestDataset:
             raise DataError(
                 f"{self.manifest}: utterance {row['utt_id']!r} has no audio; its length is unknown"
             )
-        return num_samples(audio_path(row, self._folder), **self._reading_options(row))
+        return num_samples(self._audio_of(row), **self._reading_options(row))
+
+    def _audio_of(self, row: dict[str, Any]) -> AudioPath:
+        return audio_path(row, self._folder)
 
     def _reading_options(self, row: dict[str, Any]) -> dict[str, Any]:
         duration_s = row.get("duration_s")

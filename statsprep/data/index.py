@@ -1,9 +1,10 @@
 """The index of a split: which utterance is where. Built once on the driver, memory-mapped by every worker.
 
 An Arrow file of record batches of 65,536 rows with the columns utt_id, source (which dataset of the split),
-offset (the row's first byte in that manifest, or its position in that dataset) and duration_s. Neither
-building nor opening it keeps a Python object per utterance: duplicates are found by sorting 64-bit hashes,
-and rows are read from mapped buffers.
+offset (the row's first byte in that manifest, or its position in that dataset) and duration_s. Sources that
+have no file with a row for each utterance, such as Kaldi directories, put it into a further column, row, as
+JSON. Neither building nor opening an index keeps a Python object per utterance: duplicates are found by
+sorting 64-bit hashes, and rows are read from mapped buffers.
 """
 
 import bisect
@@ -32,18 +33,23 @@ KeyedBy = Literal["utt_id", "position"]
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """One utterance as its source lists it; `content` is what results depend on, besides the audio itself."""
+    """One utterance as its source lists it; `content` is what results depend on, besides the audio itself.
+
+    `row` is kept in the index where the source `keeps_rows`.
+    """
 
     utt_id: str
     offset: int
     duration_s: float | None
     content: bytes
+    row: bytes | None = None
 
 
 class IndexSource(Protocol):
     """One dataset of a split, as far as the index needs it."""
 
     keyed_by: KeyedBy
+    keeps_rows: bool
 
     def index_entries(self) -> Iterator[IndexEntry]:
         """All utterances in order."""
@@ -83,27 +89,29 @@ def build_index_in_memory(sources: Sequence[IndexSource]) -> "UtteranceIndex":
 def _write_index(sources: Sequence[IndexSource], stream: "IO[Any] | pa.NativeFile") -> IndexSummary:
     import pyarrow as pa
 
-    schema = pa.schema(
-        [
-            ("utt_id", pa.large_string()),
-            ("source", pa.int16()),
-            ("offset", pa.int64()),
-            ("duration_s", pa.float64()),
-        ]
-    )
+    fields = [
+        ("utt_id", pa.large_string()),
+        ("source", pa.int16()),
+        ("offset", pa.int64()),
+        ("duration_s", pa.float64()),
+    ]
+    if any(source.keeps_rows for source in sources):
+        fields.append(("row", pa.large_binary()))
+    schema = pa.schema(fields)
     digest, hashes, num_items = hashlib.sha256(), bytearray(), 0
     with pa.ipc.new_file(stream, schema) as writer:
         for batch in _iter_batches(sources):
             for _, entry in batch:
                 hashes += _id_hash(entry.utt_id)
                 digest.update(entry.content + b"\n")
-            columns = (
+            columns: tuple[list[Any], ...] = (
                 [entry.utt_id for _, entry in batch],
                 [number for number, _ in batch],
                 [entry.offset for _, entry in batch],
                 [entry.duration_s for _, entry in batch],
+                [entry.row for _, entry in batch],
             )
-            arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+            arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=False)]
             writer.write_batch(pa.record_batch(arrays, schema=schema))
             num_items += len(batch)
     if num_items == 0:
@@ -160,7 +168,7 @@ def _check_unique(sources: Sequence[IndexSource], hashes: NDArray[np.uint64]) ->
 class _Batch:
     """One record batch as plain views of its buffers: several times faster than Arrow's own cells."""
 
-    __slots__ = ("durations_s", "id_bytes", "id_offsets", "offsets", "sources")
+    __slots__ = ("durations_s", "id_bytes", "id_offsets", "offsets", "rows", "sources")
 
     def __init__(self, batch: "pa.RecordBatch") -> None:
         ids = batch.column(0)
@@ -170,6 +178,7 @@ class _Batch:
         self.sources = memoryview(batch.column(1).buffers()[1]).cast("h")
         self.offsets = memoryview(batch.column(2).buffers()[1]).cast("q")
         self.durations_s: NDArray[np.float64] = batch.column(3).to_numpy(zero_copy_only=False)
+        self.rows = batch.column(4) if batch.num_columns > 4 else None
 
 
 class UtteranceIndex:
@@ -231,6 +240,11 @@ class UtteranceIndex:
         utt_id = str(batch.id_bytes[batch.id_offsets[row] : batch.id_offsets[row + 1]], "utf-8")
         return utt_id, batch.sources[row], batch.offsets[row]
 
+    def kept_row(self, i: int) -> bytes:
+        """The row of utterance `i` as JSON; empty where its source keeps none here."""
+        batch, row = self._locate(i)
+        return b"" if batch.rows is None else batch.rows[row].as_py() or b""
+
     def source(self, i: int) -> int:
         """The number of the source that utterance `i` comes from."""
         batch, row = self._locate(i)
@@ -269,6 +283,10 @@ class IndexSlice:
             raise IndexError(f"index {i} is out of range for {len(self)} utterances")
         utt_id, _, offset = self.index.row(self.start + i)
         return utt_id, offset
+
+    def kept_row(self, i: int) -> bytes:
+        """The row of the source's utterance `i` as JSON; empty where the source keeps none in the index."""
+        return self.index.kept_row(self.start + i)
 
     def utt_id(self, i: int) -> str:
         """Id of the source's utterance `i`; negative positions count from the end."""

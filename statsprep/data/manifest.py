@@ -4,18 +4,18 @@ A row holds `utt_id` and `audio` (text-only rows may leave it out), and where kn
 `language`, `dataset`, `start_s` and `duration_s`; further keys are kept. A relative `audio` is relative to
 the manifest's folder. With `start_s` the row is the part of the file that begins there; `duration_s` alone
 states how long the whole file is. `null` is the same as leaving the key out. A byte order mark, CRLF line
-ends and blank lines are accepted.
+ends and blank lines are accepted. NeMo's manifests are read too, see `statsprep.data.nemo`.
 """
 
 import json
 import math
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from statsprep.errors import ConfigError, DataError
+from statsprep.storage.stores import is_url, join, open_lines, read_head
 
 MAX_ID_BYTES = 4096
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -24,12 +24,18 @@ _TEXT_KEYS = ("text", "speaker", "language", "dataset")
 _BREAKS_TEXT_FILES = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
-def check_manifest_exists(manifest: Path | str, *, where: str) -> Path:
-    """The manifest as a path.
+def check_manifest_exists(manifest: Path | str, *, where: str) -> Path | str:
+    """The manifest as a path, or its URL.
 
     Raises:
         ConfigError: there is no such file.
     """
+    if is_url(manifest):
+        try:
+            read_head(str(manifest), 1)
+        except (FileNotFoundError, PermissionError) as error:
+            raise ConfigError(f"{where}: manifest {manifest} does not exist; correct the URL") from error
+        return str(manifest)
     path = Path(manifest)
     if path.is_dir():
         raise ConfigError(f"{where}: manifest {path} is a folder; expected a JSONL file")
@@ -43,7 +49,7 @@ def check_manifest_exists(manifest: Path | str, *, where: str) -> Path:
 def iter_lines(manifest: Path | str) -> Iterator[tuple[int, int, bytes]]:
     """Line number (from 1), byte offset and content of each line that is not blank, without its line end."""
     try:
-        with open(manifest, "rb") as lines:
+        with open_lines(str(manifest)) if is_url(manifest) else open(manifest, "rb") as lines:
             offset = 0
             for number, line in enumerate(lines, 1):
                 begin = offset
@@ -69,6 +75,15 @@ def parse_line(raw: bytes, where: str) -> dict[str, Any]:
     Raises:
         DataError: names the place, what was seen and what was expected.
     """
+    return check_row(parse_object(raw, where), where)
+
+
+def parse_object(raw: bytes, where: str) -> dict[str, Any]:
+    """A line's JSON object, unchecked.
+
+    Raises:
+        DataError: it is none.
+    """
     try:
         row = json.loads(raw.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -85,6 +100,15 @@ def parse_line(raw: bytes, where: str) -> dict[str, Any]:
             f"{where}: holds {_describe(row)}; expected an object, such as "
             '{"utt_id": "a", "audio": "a.wav"}'
         )
+    return row
+
+
+def check_row(row: dict[str, Any], where: str, *, may_last_0_s: bool = False) -> dict[str, Any]:
+    """A row without its nulls.
+
+    Raises:
+        DataError: names the place, what was seen and what was expected.
+    """
     check_utt_id(row.get("utt_id"), where)
     if None in row.values():
         row = {key: value for key, value in row.items() if value is not None}
@@ -100,7 +124,7 @@ def parse_line(raw: bytes, where: str) -> dict[str, Any]:
     if not isinstance(row["audio"], str) or not row["audio"] or "\0" in row["audio"]:
         raise DataError(f"{where}: audio is {_describe(row['audio'])}; expected the path of a file")
     _check_seconds(row, "start_s", where, zero_allowed=True)
-    _check_seconds(row, "duration_s", where, zero_allowed=False)
+    _check_seconds(row, "duration_s", where, zero_allowed=may_last_0_s)
     return row
 
 
@@ -140,8 +164,8 @@ def check_utt_id(utt_id: object, where: str) -> None:
 
 
 def audio_path(row: dict[str, Any], folder: str) -> str:
-    """Where a row's audio lies; a relative path starts at the manifest's folder."""
-    return os.path.join(folder, row["audio"])
+    """Where a row's audio lies; a relative path starts at the folder, or URL, of the manifest."""
+    return join(folder, row["audio"])
 
 
 def _check_seconds(row: dict[str, Any], key: str, where: str, *, zero_allowed: bool) -> None:

@@ -2,9 +2,11 @@
 
 An entry names one source, and may have a `name` (for messages) and a `transform`:
 
-    - {manifest: data/train.jsonl, sample_rate_hz: 16000}         # a JSONL manifest
+    - {manifest: data/train.jsonl, sample_rate_hz: 16000}         # a JSONL manifest, or NeMo's
+    - {kaldi: data/train, allow_pipes: false}                     # a Kaldi data directory
     - {name: extra, dataset: {_target_: src.data.MyDataset}}      # any map-style dataset
     - {data_src: my_recipe/asr, data_src_args: {split: train}}    # the Dataset class of a recipe
+    - {data_src_args: {split: train}}                             # that of this recipe
 """
 
 import copy
@@ -16,12 +18,14 @@ from typing import Any
 
 from statsprep.data.combined import CombinedDataset, Sample, Source
 from statsprep.data.dataset import ManifestDataset
+from statsprep.data.kaldi_dataset import KaldiDataset
 from statsprep.errors import ConfigError, nearest
 
 __all__ = ["CombinedDataset", "DataOrganizer", "Source"]
 
 _KINDS: dict[str, tuple[str, ...]] = {
     "manifest": ("sample_rate_hz", "channel", "audio_key"),
+    "kaldi": ("sample_rate_hz", "channel", "audio_key", "use", "allow_pipes"),
     "dataset": (),
     "data_src": ("data_src_args",),
 }
@@ -74,12 +78,36 @@ class DataOrganizer:
         }
 
     def _combine(self, entries: Sequence[Mapping[str, Any]], where: str) -> CombinedDataset:
+        return EntriesDataset(entries, where, self._preprocessor, self._root)
+
+
+class EntriesDataset(CombinedDataset):
+    """One split alone, from its entries.
+
+    Args:
+        entries: as in the module's description.
+        where: what errors begin with, such as `dataset.train`.
+        preprocessor: applied to all samples; the split has its own copy.
+        recipe_root: folder that `data_src` is searched from.
+
+    Raises:
+        ConfigError: an entry is malformed; names it.
+    """
+
+    def __init__(
+        self,
+        entries: Sequence[Mapping[str, Any]],
+        where: str,
+        preprocessor: Callable[..., Sample | None] | None = None,
+        recipe_root: Path | str = ".",
+    ) -> None:
         if isinstance(entries, str | Mapping) or not isinstance(entries, Sequence) or not entries:
             raise ConfigError(
                 f"{where}: is {entries!r}; expected a list of entries, such as [{{manifest: train.jsonl}}]"
             )
-        sources = [_build_source(entry, f"{where}.{i}", self._root) for i, entry in enumerate(entries)]
-        return CombinedDataset(sources, preprocessor=copy.copy(self._preprocessor))
+        root = Path(recipe_root)
+        sources = [_build_source(entry, f"{where}.{i}", root) for i, entry in enumerate(entries)]
+        super().__init__(sources, preprocessor=copy.copy(preprocessor))
 
 
 def _named_entries(
@@ -101,9 +129,11 @@ def _named_entries(
 def _build_source(entry: Mapping[str, Any], where: str, root: Path) -> Source:
     if not isinstance(entry, Mapping):
         raise ConfigError(f"{where}: is {entry!r}; expected an entry, such as {{manifest: train.jsonl}}")
+    if "data_src_args" in entry:
+        entry = {"data_src": None, **entry}
     kinds = [kind for kind in _KINDS if kind in entry]
     if len(kinds) != 1:
-        seen = f"both {kinds[0]} and {kinds[1]}" if kinds else "none of manifest, dataset and data_src"
+        seen = f"both {kinds[0]} and {kinds[1]}" if kinds else f"none of {', '.join(_KINDS)}"
         raise ConfigError(f"{where}: has {seen}; expected exactly one of them")
     kind = kinds[0]
     known = ("name", "transform", kind, *_KINDS[kind])
@@ -126,6 +156,10 @@ def _build_dataset(entry: Mapping[str, Any], kind: str, where: str, root: Path) 
     if kind == "manifest":
         options = {key: entry[key] for key in _KINDS[kind] if entry.get(key) is not None}
         return Path(entry["manifest"]).stem, ManifestDataset(entry["manifest"], **options)
+    if kind == "kaldi":
+        options = {key: entry[key] for key in _KINDS[kind] if entry.get(key) is not None}
+        directory = KaldiDataset(entry["kaldi"], **options)
+        return directory.directory.folder.name, directory
     if kind == "data_src":
         from statsprep.config.recipe import find_dataset_class
 

@@ -1,5 +1,6 @@
 """What can be said of one utterance, and the error that says it."""
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 from statsprep.errors import DataError
@@ -17,6 +18,20 @@ class Verdict(StrEnum):
     NON_FINITE = "non_finite"
     TOO_SHORT = "too_short"
     EXCEPTION = "exception"
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Why an utterance is left out on purpose; `forward`, a cleaner or a transform returns it.
+
+    Attributes:
+        step: what decided, such as `duration`.
+        measured: the value that it looked at, as JSON. bound: what was allowed, such as `min_s 0.3`.
+    """
+
+    step: str
+    measured: float | int | str | None = None
+    bound: str | None = None
 
 
 class UtteranceError(DataError):

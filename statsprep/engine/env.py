@@ -9,7 +9,8 @@ from typing import Any
 from statsprep.engine.provider import Env
 from statsprep.errors import ConfigError, StatsprepError, WorkerError, listed, nearest
 
-_lock = threading.Lock()
+# Reentrant: collecting garbage while an env is built may end another runner, which forgets its env.
+_lock = threading.RLock()
 _built: dict[str, Env | WorkerError] = {}
 
 

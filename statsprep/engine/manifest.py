@@ -36,6 +36,7 @@ class Manifest:
         runner: dotted path of the runner's class; `provider` likewise.
         recipe_root: the folder that makes the recipe's modules importable, or None.
         config: the resolved configuration of the run, for the reader.
+        origin: how the command line built provider and runner, for `replay`; None for a run from Python.
         lineage: accepted changes, oldest first; each keeps the fingerprint that it replaced.
     """
 
@@ -48,6 +49,7 @@ class Manifest:
     provider: str
     recipe_root: str | None = None
     config: Any = None
+    origin: dict[str, Any] | None = None
     layout: int = LAYOUT
     created: str = ""
     argv: list[str] = field(default_factory=list)
@@ -95,7 +97,7 @@ def open_run(
             keys = sorted({"code" if change.part == "code" else change.name for change in rejected})
             ways += f", or {' '.join(f'--accept {key}' for key in keys[:3])} to keep the finished shards"
         raise ChangedRunError(
-            f"{paths.root}: holds results of another "
+            f"{paths.place}: holds results of another "
             f"{' and '.join(sorted({each.part for each in rejected}))}; "
             f"expected no change ({len(rejected)} found); choose {ways}",
             detail="\n".join(f"  {change}" for change in rejected),

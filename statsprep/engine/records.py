@@ -10,7 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from statsprep.data.verdicts import Dropped
 from statsprep.errors import ConfigError
+
+__all__ = ["Dropped", "Record", "error_record", "to_json"]
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from statsprep.storage.jsonl import read_jsonl
 from statsprep.storage.paths import DROPPED, ERRORS, RunPaths
@@ -25,6 +26,7 @@ class RunReport:
     paths: RunPaths | None = None
     num_shards: int = 0
     memory_ids: dict[str, list[str]] = field(default_factory=dict)
+    memory_dropped: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def num_items(self) -> int:
@@ -42,6 +44,13 @@ class RunReport:
     def dropped_ids(self) -> list[str]:
         """Ids whose `forward` returned None, in index order."""
         return self._ids("dropped", DROPPED)
+
+    @property
+    def dropped(self) -> list[dict[str, Any]]:
+        """utt_id, and where it is known the step, the measured value and the bound, of each dropped item."""
+        if self.paths is None:
+            return self.memory_dropped
+        return list(read_jsonl(self.paths.root / DROPPED))
 
     @property
     def failed_ids(self) -> list[str]:

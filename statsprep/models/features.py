@@ -46,11 +46,17 @@ class FeatureModel(torch.nn.Module):
 
         Leaving out an option and giving its default are the same; so are any two encoders.
         """
+        frontend = cls.filled_config(config)["frontend"]
+        versions = {"model": cls.results_version, "frontend": LogMel.results_version}
+        return {"frontend": frontend, "results_version": versions}
+
+    @classmethod
+    def filled_config(cls, config: dict[str, Any]) -> dict[str, Any]:
+        """A `model:` section with the options of its front end written out."""
         frontend = config.get("frontend") or {}
         if isinstance(frontend, dict) and "_target_" not in frontend:
             frontend = frontend_options(frontend, where="model.frontend")
-        versions = {"model": cls.results_version, "frontend": LogMel.results_version}
-        return {"frontend": frontend, "results_version": versions}
+        return {**config, "frontend": frontend}
 
     def collect_feats(
         self, speech: torch.Tensor, speech_lengths: torch.Tensor, **batch: torch.Tensor

@@ -180,7 +180,7 @@ def _mel_filters(
 
 
 def frontend_options(options: dict[str, Any], *, where: str) -> dict[str, Any]:
-    """All options of `LogMel`, defaults filled in.
+    """All options of `LogMel`, defaults filled in, and what `None` stands for written out.
 
     Raises:
         ConfigError: an option is unknown.
@@ -191,4 +191,9 @@ def frontend_options(options: dict[str, Any], *, where: str) -> dict[str, Any]:
             raise ConfigError(
                 f"{where}.{name}: unknown key{nearest(name, defaults)}; expected one of {', '.join(defaults)}"
             )
-    return defaults | options
+    full = defaults | options
+    if full["win_length"] is None:
+        full["win_length"] = full["n_fft"]
+    if full["fmax"] is None and isinstance(full["sample_rate_hz"], int):
+        full["fmax"] = full["sample_rate_hz"] / 2
+    return full

@@ -7,6 +7,7 @@ and is renamed.
 import contextlib
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, Literal, overload
@@ -81,6 +82,15 @@ def _create(path: Path, binary: bool) -> IO[Any]:
     if binary:
         return open(path, "wb")
     return open(path, "w", encoding="utf-8", errors="backslashreplace", newline="\n")
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Give a finished file that nobody changes any more a second place."""
+    with disk_errors_named(target):
+        try:
+            os.link(source, target)
+        except OSError:
+            shutil.copyfile(source, target)
 
 
 def write_bytes(path: Path | str, content: bytes) -> None:

@@ -59,12 +59,15 @@ def test_gaps_of_the_corpus_are_reported(folder: Path) -> None:
     counts = {reason: len(ids) for reason, ids in left_out.items()}
     assert counts == {
         "no_transcript": 93,
-        "empty_transcript": 7,
-        "no_recording": 16,
+        "empty_transcript": 8,
+        "no_recording": 17,
         "repeated_transcript": 1,
     }
     assert left_out["repeated_transcript"] == ["es_MX_f_Allison/digits/0"]
     assert "ru_RU_f_IvrvoiceRU/is" in left_out["empty_transcript"]
+    title = "it_IT_m_Carlo/\ufeff;_Core_Asterisk_Sounds_in_Italian"
+    assert title in left_out["empty_transcript"], "a byte order mark makes the list's title an entry"
+    assert title in left_out["no_recording"]
 
 
 def test_one_speaker_speaks_two_languages(folder: Path) -> None:

@@ -45,6 +45,9 @@ def test_too_many_failures_end_with_3_and_name_them(recipe: Path, statsprep: Sta
     assert "  u3: exception: ValueError: item 3 is bad" in found.err
     assert "Traceback" not in found.err
     assert "failed by kind: 1 exception" in statsprep("status", "exp").out
+    allowed = statsprep("run", recipe, "bad=3", "runner.max_errors=1")
+    assert allowed.code == 0, allowed.err
+    assert "20 items, 20 finished before" in allowed.err
 
 
 def test_a_stopped_run_can_be_looked_at_and_goes_on(recipe: Path, statsprep: Statsprep) -> None:

@@ -11,8 +11,8 @@ import pytest
 import soundfile
 import torch
 
-from statsprep.data.organizer import CombinedDataset, DataOrganizer, Source
-from statsprep.data.verdicts import UtteranceError, Verdict
+from statsprep.data.organizer import CombinedDataset, DataOrganizer, EntriesDataset, Source
+from statsprep.data.verdicts import Dropped, UtteranceError, Verdict
 from statsprep.errors import ConfigError, DataError
 
 
@@ -213,6 +213,22 @@ def test_none_drops_an_utterance_and_ends_the_chain() -> None:
     assert CombinedDataset([source], preprocessor=fail)[0] is None
 
 
+def test_a_dropped_utterance_keeps_its_reason_past_the_preprocessor() -> None:
+    reason = Dropped("duration", 0.1, "min_s 0.3")
+    dataset = CombinedDataset(
+        [Source("d", Plain(1), lambda sample: reason)], preprocessor=lambda sample: pytest.fail("was asked")
+    )
+    assert dataset[0] is reason
+    assert combine(Plain(1), preprocessor=lambda sample: reason)[0] is reason
+
+
+def test_audio_sources_are_those_of_the_manifest(manifest: Path) -> None:
+    dataset = EntriesDataset([{"manifest": manifest}], "dataset.dev")
+    assert dataset.audio_source(0) == {"audio": str(manifest.parent / "a.wav")}
+    with pytest.raises(DataError, match=r"Plain has no audio_source\(i\)"):
+        combine(Plain(1)).audio_source(0)
+
+
 def test_a_full_disk_or_memory_is_not_blamed_on_the_utterance() -> None:
     def fail(error: Exception) -> CombinedDataset:
         def transform(sample: dict[str, Any]) -> dict[str, Any]:
@@ -274,7 +290,7 @@ def test_test_sets_have_names_and_are_built_when_asked_for() -> None:
         (["a.jsonl"], "dataset.train.0: is 'a.jsonl'; expected an entry, such as {manifest: train.jsonl}"),
         (
             [{"name": "x"}],
-            "dataset.train.0: has none of manifest, dataset and data_src; expected exactly one of them",
+            "dataset.train.0: has none of manifest, kaldi, dataset, data_src; expected exactly one of them",
         ),
         (
             [{"manifest": "a", "dataset": "b"}],

@@ -160,3 +160,16 @@ def test_a_setup_that_is_no_function_is_told() -> None:
 
     with pytest.raises(TypeError, match="make_worker_setup_fn returned dict; expected a function"):
         worker_setup_of(Wrong(None))
+
+
+def test_a_runner_may_end_while_an_env_is_built(run_id: str) -> None:
+    """Garbage collection ends it at any moment, in the thread that builds."""
+
+    def setup() -> dict[str, Any]:
+        forget_env("another run")
+        return {}
+
+    building = threading.Thread(target=env_of, args=(run_id, setup), daemon=True)
+    building.start()
+    building.join(10)
+    assert not building.is_alive()

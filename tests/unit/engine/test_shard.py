@@ -16,7 +16,7 @@ from statsprep.data.verdicts import UtteranceError, Verdict
 from statsprep.engine.attempt import Attempt, find_defect, read_done
 from statsprep.engine.env import forget_env
 from statsprep.engine.plan import Shard
-from statsprep.engine.records import Record
+from statsprep.engine.records import Dropped, Record
 from statsprep.engine.runner import BaseRunner
 from statsprep.engine.shard import ItemLoop, ShardJob, ShardReport, ShardTask, run_shard
 from statsprep.errors import ConfigError, DataError, StorageError, WorkerError
@@ -73,6 +73,12 @@ def entries_of(job_of: Callable[..., ShardJob]) -> Callable[..., list[Any]]:
 def test_results_come_in_index_order_and_none_is_dropped(entries_of: Callable[..., list[Any]]) -> None:
     found = entries_of(lambda idx: None if idx == 5 else idx * 2, 7, 5, 6)
     assert found == [["ok", "7", 14], ["dropped", "5", None], ["ok", "6", 12]]
+
+
+def test_a_dropped_item_keeps_its_reason(entries_of: Callable[..., list[Any]]) -> None:
+    """As JSON: numpy's numbers as well."""
+    found = entries_of(lambda idx: Dropped("duration", np.float32(0.25), "min_s 0.3"), 4)  # type: ignore[arg-type]
+    assert found == [["dropped", "4", {"step": "duration", "measured": 0.25, "bound": "min_s 0.3"}]]
 
 
 @pytest.mark.parametrize("value", [0, False, "", [], {}])
@@ -422,3 +428,57 @@ def test_journal_entries_of_a_record_keep_its_rows(tmp_path: Path, job_of: Calla
     ((entry,),) = loop.run(0)
     assert entry == Entry(0, Status.OK, "1", {"n": 1}, entry.rows, '{"n":1}')
     assert entry.rows["row"].tolist() == [[1 / 3, 1 / 3]]
+
+
+def test_reason_of_a_dropped_item_outlives_a_kill(job_of: Callable[..., ShardJob], tmp_path: Path) -> None:
+    """dropped.jsonl is the same whether the item was dropped by this attempt or by the one before."""
+
+    def forward(idx: int) -> Any:
+        if idx == 2 and not is_resumed:
+            raise StorageError("killed here")
+        return Dropped("silence", -70.5, "min_dbfs -60") if idx == 1 else None if idx == 3 else idx
+
+    is_resumed = False
+    job = job_of(forward, paths=RunPaths(tmp_path))
+    with pytest.raises(StorageError):
+        run_shard(job, task_of(0, 1, 2, 3))
+    is_resumed = True
+    assert run_shard(job, task_of(0, 1, 2, 3)).num_resumed == 2
+    lines = [json.loads(line) for line in (tmp_path / "split.0" / "dropped.jsonl").read_text().splitlines()]
+    assert lines == [
+        {"utt_id": "1", "index": 1, "step": "silence", "measured": -70.5, "bound": "min_dbfs -60"},
+        {"utt_id": "3", "index": 3},
+    ]
+
+
+def test_what_write_record_returns_stands_in_results(job_of: Callable[..., ShardJob], tmp_path: Path) -> None:
+    def write_record(writers: Any, result: Any, state: dict[str, Any], **env: Any) -> Any:
+        return {"path": f"{state['position']}.npy"} if result else None
+
+    runner = runner_of(lambda idx: idx, write_record=staticmethod(write_record))
+    run_shard(job_of(runner, paths=RunPaths(tmp_path)), task_of(0, 1))
+    lines = [json.loads(line) for line in (tmp_path / "split.0" / "results.jsonl").read_text().splitlines()]
+    assert [line["result"] for line in lines] == [0, {"path": "1.npy"}]
+
+
+def test_takeover_ends_where_a_file_is_gone(job_of: Callable[..., ShardJob], tmp_path: Path) -> None:
+    """What follows is done again, and nothing is written twice."""
+    done: list[int] = []
+
+    def forward(idx: int) -> int:
+        if idx == 3 and len(done) == 3:
+            raise StorageError("killed here")
+        done.append(idx)
+        return idx
+
+    def has_files(result: Any, state: dict[str, Any]) -> bool:
+        assert Path(state["previous_dir"]).is_dir()
+        return bool(result != 1)
+
+    job = job_of(runner_of(forward, has_files=staticmethod(has_files)), paths=RunPaths(tmp_path))
+    with pytest.raises(StorageError):
+        run_shard(job, task_of(0, 1, 2, 3))
+    assert run_shard(job, task_of(0, 1, 2, 3)).num_resumed == 1
+    assert done == [0, 1, 2, 1, 2, 3]
+    lines = (tmp_path / "split.0" / "results.jsonl").read_text().splitlines()
+    assert [json.loads(line)["result"] for line in lines] == [0, 1, 2, 3]

@@ -52,3 +52,17 @@ def test_unknown_front_end_options_are_named() -> None:
             call()
     with pytest.raises(ConfigError, match=r"model\.frontend: is 'fbank'; expected a mapping"):
         FeatureModel("fbank")  # type: ignore[arg-type]
+
+
+def test_writing_out_what_none_stands_for_changes_nothing() -> None:
+    frontend = {"sample_rate_hz": 8000, "n_fft": 256}
+    written_out = {**frontend, "win_length": 256, "fmax": 4000.0}
+    assert FeatureModel.stats_config({"frontend": written_out}) == FeatureModel.stats_config(
+        {"frontend": frontend}
+    )
+    assert FeatureModel.filled_config({"frontend": frontend, "encoder": 1})["encoder"] == 1
+    speech, lengths = torch.randn(1, 800), torch.tensor([800])
+    same = [
+        FeatureModel(options).collect_feats(speech, lengths)["feats"] for options in (frontend, written_out)
+    ]
+    assert torch.equal(*same)

@@ -3,6 +3,7 @@ runs.
 """
 
 import json
+import os
 import subprocess
 import sys
 import types
@@ -286,20 +287,49 @@ def test_collected_features_are_kept_by_id(
         assert np.load(line.partition(" ")[2]).shape == (length // 10, 2)
 
 
+@pytest.mark.parametrize("form", ["npy", "ark"])
 def test_collected_features_are_taken_over_from_a_killed_attempt(
-    tmp_path: Path, collect: Collect, count_calls: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    collect: Collect,
+    count_calls: Callable[[], int],
+    monkeypatch: pytest.MonkeyPatch,
+    form: str,
 ) -> None:
     monkeypatch.setattr(CollectStatsRunner, "block_size", 2)
+    options = {"write_collected_feats": True, "collected_feats_format": form, "shard_size": 7}
     with pytest.raises(KeyboardInterrupt):
-        collect(model=own_model(fail_at=3), write_collected_feats=True, shard_size=7)
+        collect(model=own_model(fail_at=3), **options)
     count_calls()
-    collect(model=own_model(), write_collected_feats=True, shard_size=7)
+    collect(model=own_model(), **options)
     assert count_calls() == 5, "two were finished by the killed attempt"
-    collect(model=own_model(), write_collected_feats=True, shard_size=7, output_dir=tmp_path / "undisturbed")
-    for killed in (tmp_path / "exp" / "train").rglob("*.npy"):
+    collect(model=own_model(), **options, output_dir=tmp_path / "undisturbed")
+    kept = list((tmp_path / "exp" / "train" / "split.0").rglob(f"*.{form}"))
+    for killed in kept:
         whole = tmp_path / "undisturbed" / "train" / killed.relative_to(tmp_path / "exp" / "train")
         assert killed.read_bytes() == whole.read_bytes()
-    assert len(list((tmp_path / "exp" / "train").rglob("*.npy"))) == 7
+    assert len(kept) == (7 if form == "npy" else 1)
+
+
+@pytest.mark.parametrize("form", ["npy", "ark"])
+def test_features_that_a_killed_attempt_lost_are_measured_again(
+    tmp_path: Path,
+    collect: Collect,
+    count_calls: Callable[[], int],
+    monkeypatch: pytest.MonkeyPatch,
+    form: str,
+) -> None:
+    monkeypatch.setattr(CollectStatsRunner, "block_size", 2)
+    options = {"write_collected_feats": True, "collected_feats_format": form, "shard_size": 7}
+    with pytest.raises(KeyboardInterrupt):
+        collect(model=own_model(fail_at=5), **options)
+    if form == "npy":
+        next((tmp_path / "exp" / "train" / ".attempts").rglob("1-*.npy")).unlink()
+    else:
+        archive = next((tmp_path / "exp" / "train" / ".attempts").rglob("*.ark"))
+        os.truncate(archive, archive.stat().st_size * 3 // 8)
+    count_calls()
+    collect(model=own_model(), **options)
+    assert count_calls() == 6, "only the first is whole"
 
 
 def test_a_change_above_the_statistics_resumes(

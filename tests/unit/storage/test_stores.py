@@ -1,10 +1,8 @@
 """Stores: whole files, one winner of several creators, nothing remembered; the same of memory and S3."""
 
-import subprocess
 import sys
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,24 +21,13 @@ from statsprep.storage.stores import (
     read_bytes,
     read_head,
 )
+from tests.servers import moto_server
 
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[dict[str, str]]:
-    """What fsspec needs to find an S3 that moto imitates, in a process of its own."""
-    server = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"],
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert server.stderr is not None
-    try:
-        line = next(line for line in server.stderr if "Running on http" in line)
-        address = line.rpartition(" ")[2].strip()
-        urllib.request.urlopen(address, timeout=10).close()
-        yield {"endpoint_url": address, "key": "k", "secret": "s"}
-    finally:
-        server.kill()
-        server.communicate()
+    with moto_server() as options:
+        yield options
 
 
 @pytest.fixture(params=["memory", "s3"])
@@ -119,6 +106,24 @@ def test_ranges_cost_one_request_per_block(store: Store, monkeypatch: pytest.Mon
     assert reader.pread(100, len(content) - 5) == content[-5:]
     assert reader.pread(100, len(content)) == b""
     assert reader.pread(10, 500) == content[500:510]
+
+
+def test_files_read_ahead_cost_no_further_request(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long files and missing ones are read as if nothing had been fetched."""
+    monkeypatch.setattr(stores, "_AHEAD_BYTES", 10)
+    contents = {"a": b"one", "b": b"exactly 10", "c": b"more than ten bytes", "empty": b""}
+    for name, content in contents.items():
+        store.put(name, content)
+    stores.read_ahead([store.at(name) for name in (*contents, "missing")])
+    asked: list[str] = []
+    real = stores._open_filesystem
+    monkeypatch.setattr(stores, "_open_filesystem", lambda url: asked.append(url) or real(url))
+    assert {name: read_bytes(store.at(name)) for name in contents} == contents
+    with pytest.raises(FileNotFoundError):
+        read_bytes(store.at("missing"))
+    ahead = ["a"] if store.url.startswith("s3") else []
+    assert asked == [store.at(name) for name in (*contents, "missing") if name not in ahead]
+    assert read_bytes(store.at("a")) == b"one"
 
 
 def test_heads_and_streams(store: Store) -> None:

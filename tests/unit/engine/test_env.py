@@ -162,14 +162,15 @@ def test_a_setup_that_is_no_function_is_told() -> None:
         worker_setup_of(Wrong(None))
 
 
-def test_a_runner_may_end_while_an_env_is_built(run_id: str) -> None:
+def test_a_runner_may_end_while_an_env_is_built() -> None:
     """Garbage collection ends it at any moment, in the thread that builds."""
 
     def setup() -> dict[str, Any]:
         forget_env("another run")
         return {}
 
-    building = threading.Thread(target=env_of, args=(run_id, setup), daemon=True)
+    building = threading.Thread(target=env_of, args=("run", setup), daemon=True)
     building.start()
     building.join(10)
     assert not building.is_alive()
+    forget_env("run")

@@ -211,8 +211,9 @@ def _defect_on_store(
     return None
 
 
-def fetch_shards(paths: RunPaths, manifest: Manifest, *, everything: bool = False) -> None:
-    """Download what a merge reads of the shards: the files in `split.N` itself, and lists of files below it.
+def fetch_shards(paths: RunPaths, manifest: Manifest) -> None:
+    """Download what a merge reads of the shards: the files in `split.N` itself without archives, and lists of
+    files below it.
 
     A shard whose files are not those that were committed is taken off the store; the merge then says that it
     is missing.
@@ -224,11 +225,7 @@ def fetch_shards(paths: RunPaths, manifest: Manifest, *, everything: bool = Fals
         done = read_done(folder)
         if done is None:
             continue
-        wanted = {
-            name: file
-            for name, file in done.files.items()
-            if everything or "/" not in name or name.endswith(".scp")
-        }
+        wanted = {name: file for name, file in done.files.items() if _is_merged(name)}
         for name in wanted:
             if not (folder / name).exists():
                 with contextlib.suppress(FileNotFoundError):
@@ -237,6 +234,10 @@ def fetch_shards(paths: RunPaths, manifest: Manifest, *, everything: bool = Fals
             logger.warning("%s: %s; it must be measured again", store.url, defect)
             store.remove([DONE])
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_merged(name: str) -> bool:
+    return name.endswith(".scp") or ("/" not in name and not name.endswith(".ark"))
 
 
 def is_on_store(paths: RunPaths, files: Mapping[str, Mapping[str, int]]) -> bool:

@@ -49,6 +49,7 @@ class Runner(BaseRunner):
         folder = Path(state["shard_dir"]) / "large"
         folder.mkdir(exist_ok=True)
         (folder / f"{state['position']}.txt").write_text(str(result["x"]))
+        (Path(state["shard_dir"]) / "feats.ark").write_text("large as well")
 
 
 def run(factor: int = 2, url: str = URL, seen: list[int] | None = None, **options: Any) -> RunReport:
@@ -108,6 +109,7 @@ def test_large_files_of_other_machines_are_not_downloaded(tmp_path: Path) -> Non
     assert report.paths is not None
     assert (report.paths.shard(1) / "results.jsonl").exists()
     assert not (report.paths.shard(1) / "large").exists()
+    assert not (report.paths.shard(1) / "feats.ark").exists()
     assert "results.jsonl" in merged()
 
 

@@ -66,8 +66,7 @@ def collect_features(
             if not isinstance(feats, dict):
                 raise ConfigError(
                     f"{type(model).__name__}.collect_feats returned {type(feats).__name__}; expected a dict "
-                    "of tensors, "
-                    "such as {'feats': ..., 'feats_lengths': ...}"
+                    "of tensors, such as {'feats': ..., 'feats_lengths': ...}"
                 )
             collected.append(
                 {
@@ -145,8 +144,7 @@ def _categories(sample: Mapping[str, Any], utt_id: str, options: Mapping[str, An
             seen = f"is {value!r}" if key in sample else "is missing"
             raise UtteranceError(
                 f"utterance {utt_id!r}: field {key!r} for utt2{name} {seen}; expected one word; add it to "
-                "the manifest or take "
-                f"{name!r} out of collect_stats.categories",
+                f"the manifest or take {name!r} out of collect_stats.categories",
                 kind=Verdict.EXCEPTION,
             )
         values[name] = value

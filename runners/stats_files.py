@@ -94,8 +94,7 @@ class GatheredShard:
             if before and before[0].shape != row.shape:
                 raise DataError(
                     f"utterance {utt_id!r}: {key} has {row.shape[1]} values a frame, earlier ones "
-                    f"{before[0].shape[1]}; expected one "
-                    "number; mend collect_feats"
+                    f"{before[0].shape[1]}; expected one number; mend collect_feats"
                 )
             before.append(row)
         for name, value in record.result["categories"].items():

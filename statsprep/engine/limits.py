@@ -19,8 +19,8 @@ class ErrorLimit:
     """Counts failed utterances against `max_errors`.
 
     A run over its limit still finishes, so that one look shows all that is broken, unless more than half of
-    what it tried
-    failed: then something common to all is wrong, such as a missing mount, and going on is a waste.
+    what it tried failed: then something common to all is wrong, such as a missing mount, and going on is a
+    waste.
     """
 
     allowed: int
@@ -55,8 +55,8 @@ class ErrorLimit:
         if self.num_failed > self.allowed and 2 * self.num_failed > self.num_tried:
             raise DataError(
                 f"stopped: {self.num_failed} of the first {self.num_tried} utterances failed, at most "
-                f"{self.allowed} may; mend "
-                "what is common to them, then run the same command with --retry_errors",
+                f"{self.allowed} may; mend what is common to them, then run the same command with "
+                "--retry_errors",
                 detail=describe_errors(self.first),
             )
 
@@ -68,8 +68,9 @@ class ErrorLimit:
         """
         if num_failed > self.allowed:
             raise DataError(
-                f"{paths.place}/{ERRORS}: {num_failed} utterances failed, at most {self.allowed} may (max_errors); "
-                "everything else is measured and merged; mend them and run with --retry_errors, or allow more with max_errors",
+                f"{paths.place}/{ERRORS}: {num_failed} utterances failed, at most {self.allowed} may "
+                "(max_errors); everything else is measured and merged; mend them and run with "
+                "--retry_errors, or allow more with max_errors",
                 detail=summarise_errors(paths),
             )
 

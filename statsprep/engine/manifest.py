@@ -152,15 +152,13 @@ def read_manifest(paths: RunPaths) -> Manifest:
         seen = f"layout {content.get('layout')}" if isinstance(content, dict) else "no JSON object"
         raise DataError(
             f"{paths.manifest}: {seen}; expected a statsprep manifest of layout {LAYOUT}; choose another "
-            "stats_dir, or "
-            "--overwrite to replace what is there"
+            "stats_dir, or --overwrite to replace what is there"
         )
     manifest = Manifest(**content)
     if digest_of(manifest.parts) != manifest.fingerprint:
         raise DataError(
             f"{paths.manifest}: its parts do not have its fingerprint; the file was edited or is damaged; "
-            "restore it or use "
-            "--overwrite"
+            "restore it or use --overwrite"
         )
     return manifest
 

@@ -31,7 +31,6 @@ class Progress:
         self.num_items = num_items
         self.num_done = num_done
         self.num_failed = 0
-        self.num_dropped = 0
         self._num_before = num_done
         self._audio_s = 0.0
         self._began = time.monotonic()
@@ -40,7 +39,6 @@ class Progress:
         self.num_done += report.num_items
         self._num_before += report.num_resumed
         self.num_failed += report.counts.get("error", 0)
-        self.num_dropped += report.counts.get("dropped", 0)
         self._audio_s += report.extra.get("audio_s", 0.0)
 
     @property

@@ -58,7 +58,6 @@ def worker_setup_of(provider: EnvironmentProvider) -> Callable[[], Env]:
     if not callable(setup):
         raise TypeError(
             f"{type(provider).__name__}.make_worker_setup_fn returned {type(setup).__name__}; expected a "
-            "function "
-            "without arguments that returns the env dict"
+            "function without arguments that returns the env dict"
         )
     return setup

@@ -44,8 +44,7 @@ def to_json(result: Any, where: str) -> tuple[Any, str]:
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"{where}: forward returned what is no JSON ({error}); return numbers, text, lists and dicts, "
-            "turn small arrays "
-            "into lists with .tolist(), write large ones to a file and return its path"
+            "turn small arrays into lists with .tolist(), write large ones to a file and return its path"
         ) from error
 
 

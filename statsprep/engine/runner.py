@@ -270,9 +270,8 @@ class BaseRunner:
         self.report = report
         if report.num_failed > limit.allowed:
             raise DataError(
-                f"{type(self).__name__}: {report.num_failed} utterances failed, at most {limit.allowed} may; "
-                "mend them or allow "
-                "more with max_errors",
+                f"{type(self).__name__}: {report.num_failed} utterances failed, at most {limit.allowed} "
+                "may; mend them or allow more with max_errors",
                 detail=describe_errors(limit.first),
             )
         return results

@@ -240,8 +240,7 @@ class ItemLoop:
             seen = f"{len(results)} results" if isinstance(results, list | tuple) else type(results).__name__
             raise ConfigError(
                 f"{self._job.runner.__name__}.forward returned {seen} for a batch of {len(indices)}; "
-                "expected a list with one "
-                "result per index, None for a dropped one"
+                "expected a list with one result per index, None for a dropped one"
             )
         return list(results)
 
@@ -279,9 +278,8 @@ class ItemLoop:
         record = error_record(error, utt_id=utt_id, index=index)
         if self._job.raise_errors:
             raise DataError(
-                f"utterance {utt_id!r} (index {index}): {type(error).__name__}: {error}; mend or remove it, "
-                "or use on_error: "
-                "skip to record such utterances and go on",
+                f"utterance {utt_id!r} (index {index}): {type(error).__name__}: {error}; mend or remove "
+                "it, or use on_error: skip to record such utterances and go on",
                 detail=record["traceback"],
             ) from error
         return Entry(position, Status.ERROR, utt_id, record)

@@ -43,6 +43,5 @@ def read_stats(path: Path) -> Moments:
     except (OSError, KeyError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise DataError(
             f"{path}: cannot read statistics ({error}); expected an archive with count, mean, m2, min and "
-            "max; "
-            "measure the split again"
+            "max; measure the split again"
         ) from error

@@ -2,8 +2,7 @@
 loading.
 
 The Arrow file `<key>_shape.arrow` has the columns utt_id (large_string), index (int64, position in the split)
-and dim0, dim1,
-... (int64), in the order of the text.
+and dim0, dim1, ... (int64), in the order of the text.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -83,8 +82,7 @@ def _to_table(rows: Sequence[tuple[str, int, Sequence[int]]]) -> Any:
         if len(shape) != num_dims:
             raise DataError(
                 f"utterance {utt_id!r}: features of shape {tuple(shape)} after ones of {num_dims} "
-                "dimensions; "
-                "expected one number of dimensions per key; mend collect_feats"
+                "dimensions; expected one number of dimensions per key; mend collect_feats"
             )
     columns = {
         "utt_id": pa.array([row[0] for row in rows], pa.large_string()),

@@ -1,8 +1,10 @@
 """Check every committed shard and merged file of a run against its checksums.
 
-Exit code 0 where all is whole, 3 where something is missing, damaged or left over.
+Exit code 0 where all is whole, 3 where something is missing, damaged or left over. Every byte is read; a run
+itself reads again only what it merges, and looks at the size of the utterances' own files.
 
   statsprep verify exp/stats
+  statsprep verify exp/stats --repair     # remove damaged shards, which the next run measures again
 """
 
 import argparse
@@ -10,26 +12,29 @@ import argparse
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_dir", metavar="RUN_DIR", help="stats_dir, or stats_dir/<split>")
+    parser.add_argument("--repair", action="store_true", help="remove damaged shards")
 
 
 def execute(args: argparse.Namespace) -> int:
     from statsprep.cli.display import shorten
     from statsprep.engine.mirror import copy_for_reading
-    from statsprep.engine.verify import find_problems
-    from statsprep.errors import DataError
+    from statsprep.engine.verify import find_problems, remove_bad_shards
+    from statsprep.errors import DataError, listed
     from statsprep.storage.paths import find_run_dirs
 
     num_problems = 0
     for paths in find_run_dirs(args.run_dir):
-        problems = find_problems(copy_for_reading(paths, contents=True))
+        copy = copy_for_reading(paths, contents=True)
+        problems = find_problems(copy)
         num_problems += len(problems)
         for problem in problems:
             print(f"{shorten(paths.place)}: {problem}")
+        if problems and args.repair:
+            removed = remove_bad_shards(paths, copy)
+            print(f"{shorten(paths.place)}: removed {listed(removed) if removed else 'nothing'}")
         if not problems:
             print(f"{shorten(paths.place)}: all shards and merged files are whole")
     if num_problems:
-        raise DataError(
-            f"{args.run_dir}: {num_problems} problems; expected none; run the same `statsprep run` command "
-            "again to repair them"
-        )
+        way = "run the same `statsprep run` command again" if args.repair else "repair them with --repair"
+        raise DataError(f"{args.run_dir}: {num_problems} problems; expected none; {way}")
     return 0

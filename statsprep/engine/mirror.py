@@ -23,7 +23,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from statsprep.engine.attempt import Done, parse_done, read_done
+from statsprep.engine.attempt import Done, is_merged, parse_done, read_done
 from statsprep.engine.lease import StoredLease, hold_lease
 from statsprep.engine.manifest import Manifest
 from statsprep.errors import DataError
@@ -225,7 +225,7 @@ def fetch_shards(paths: RunPaths, manifest: Manifest) -> None:
         done = read_done(folder)
         if done is None:
             continue
-        wanted = {name: file for name, file in done.files.items() if _is_merged(name)}
+        wanted = {name: file for name, file in done.files.items() if is_merged(name)}
         for name in wanted:
             if not (folder / name).exists():
                 with contextlib.suppress(FileNotFoundError):
@@ -234,10 +234,6 @@ def fetch_shards(paths: RunPaths, manifest: Manifest) -> None:
             logger.warning("%s: %s; it must be measured again", store.url, defect)
             store.remove([DONE])
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_merged(name: str) -> bool:
-    return name.endswith(".scp") or ("/" not in name and not name.endswith(".ark"))
 
 
 def is_on_store(paths: RunPaths, files: Mapping[str, Mapping[str, int]]) -> bool:

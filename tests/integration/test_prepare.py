@@ -177,6 +177,18 @@ def test_a_preparation_is_looked_at_like_any_run(statsprep: StatsprepCommand, tm
     assert "split.0" in statsprep("verify", "exp/prepared", code=3).out
     statsprep("run", "prep.yaml")
     assert run.merged() == before
+    statsprep("verify", "exp/prepared")
+    # A change that keeps the size is for `verify` to find: a run does not read terabytes again.
+    path = next(run.root.glob("split.0/audio/*.flac"))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    seen = statsprep("verify", "exp/prepared", "--repair", code=3)
+    assert "has other content than was committed" in seen.out
+    assert "removed 'split.0'" in seen.out
+    statsprep("run", "prep.yaml")
+    assert path.read_bytes() == whole
+    assert run.merged() == before
+    statsprep("verify", "exp/prepared")
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,35 @@ def test_each_defect_of_a_shard_is_told(paths: RunPaths) -> None:
     assert find_defect(folder, SHARD, TRUSTED) == "done is missing or damaged"
 
 
+@pytest.mark.parametrize(
+    ("name", "is_read_again"),
+    [
+        ("feats_shape", True),
+        ("collect_feats/feats.scp", True),
+        ("feats.ark", False),
+        ("audio/0-a.flac", False),
+    ],
+)
+def test_what_a_merge_reads_is_checked_by_digest_and_the_rest_by_size(
+    name: str, is_read_again: bool, paths: RunPaths
+) -> None:
+    attempt = begin(paths, 4)
+    (attempt.folder / name).parent.mkdir(exist_ok=True)
+    (attempt.folder / name).write_text("1234")
+    commit(attempt)
+    folder = paths.shard(SHARD.shard_id)
+    assert find_defect(folder, SHARD, TRUSTED, whole=True) is None
+    (folder / name).write_text("4321")
+    other = f"{name} has other content than was committed"
+    assert find_defect(folder, SHARD, TRUSTED) == (other if is_read_again else None)
+    assert find_defect(folder, SHARD, TRUSTED, whole=True) == other
+    (folder / name).write_text("123")
+    assert find_defect(folder, SHARD, TRUSTED) == f"{name} holds 3 bytes, 4 were committed"
+    (folder / name).unlink()
+    assert find_defect(folder, SHARD, TRUSTED) == f"{name} is missing"
+    assert find_defect(folder, SHARD, TRUSTED, is_partial=True) is None
+
+
 def test_the_earlier_attempt_that_got_furthest_is_taken_over(paths: RunPaths) -> None:
     first, second, third = (Attempt(paths, SHARD, "f1").folder for _ in range(3))
     for folder, num_entries in ((first, 1), (second, 3), (third, 2)):

@@ -55,11 +55,17 @@ class Place:
         filesystem.invalidate_cache()
         return filesystem, path
 
+    def names(self, below: str = "") -> list[str]:
+        """Every file below the folder."""
+        filesystem, path = self.filesystem()
+        root = f"{path}/{below}".rstrip("/")
+        return [name.removeprefix(f"{root}/") for name in filesystem.find(root)]
+
     def files(self, below: str = "") -> dict[str, bytes]:
         """Every file below the folder by its name."""
         filesystem, path = self.filesystem()
         root = f"{path}/{below}".rstrip("/")
-        return {name.removeprefix(f"{root}/"): filesystem.cat_file(name) for name in filesystem.find(root)}
+        return {name: filesystem.cat_file(f"{root}/{name}") for name in self.names(below)}
 
     def upload(self, source: Path, name: str) -> None:
         filesystem, path = self.filesystem()

@@ -1,6 +1,7 @@
 # make demo    a small corpus, measured on a local Dask cluster
 # make test    every test that needs no server
 # make test-storage  those on a real S3 (Ceph) and sftp (OpenSSH), on loopback
+# make test-cluster  those on a real Slurm of four nodes, on loopback
 # make check   lint, types, layers: what CI runs first
 # make bench   ratios against a plain loop
 PYTHON ?= python3
@@ -8,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: env demo test test-storage check format bench clean
+.PHONY: env demo test test-storage test-cluster check format bench clean
 
 env: $(VENV)/ready
 
@@ -31,6 +32,9 @@ test: $(VENV)/peers
 
 test-storage: env
 	$(BIN)/python -m pytest tests/storage -m storage -n 2 --dist loadgroup
+
+test-cluster: env
+	$(BIN)/python -m pytest tests/cluster -m cluster
 
 check: env
 	$(BIN)/ruff format --check .

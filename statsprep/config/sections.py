@@ -76,6 +76,7 @@ class ParallelSection(_Section):
         Discriminator(lambda value: _RANGE if isinstance(value, Mapping | WorkerRange) else _COUNT),
     ] = Field(default=1, description="an integer of at least 1, or {minimum: 0, maximum: 8}")
     options: dict[str, Any] = Field(default={}, description="a mapping of options for the cluster")
+    worker_timeout_s: int | None = Field(default=None, ge=1, description="an integer of at least 1, or null")
     allow_overwrite_lock: bool = Field(default=False, description="true or false")
 
     @model_validator(mode="after")

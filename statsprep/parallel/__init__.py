@@ -24,4 +24,7 @@ def _dask_executor(parallel: Mapping[str, Any]) -> Executor:
     return DaskExecutor(parallel)
 
 
-register_executor("local", _dask_executor)
+for _env in (
+    "local", "local_gpu", "slurm", "pbs", "sge", "lsf", "htcondor", "oar", "moab", "ssh", "kube"
+):  # fmt: skip
+    register_executor(_env, _dask_executor)

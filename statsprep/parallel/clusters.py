@@ -1,97 +1,121 @@
-"""Dask clusters for a `parallel:` section, with the settings that suit few long tasks without data in
-Dask.
-"""
+"""Dask clusters for a `parallel:` section: started, watched while they work, and closed."""
 
 import contextlib
 import importlib.util
-import inspect
 import logging
 import math
 import os
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from statsprep.errors import ConfigError, WorkerError, nearest
+from statsprep.errors import WorkerError
+from statsprep.parallel.backend import Backend
+from statsprep.parallel.backends import backend_of
 from statsprep.parallel.interrupts import children_without_ctrl_c, interrupts_held
 from statsprep.parallel.main_module import main_module_hidden
+from statsprep.parallel.settings import SETTINGS, environment_before
+from statsprep.parallel.supply import Supply
 
 logger = logging.getLogger(__name__)
 
-_START_TIMEOUT_S = 120
+_POLL_S = 0.1
 
-_SETTINGS = {
-    # The shard is retried by the executor, which knows how far it got; Dask would only count deaths.
-    "distributed.scheduler.allowed-failures": 0,
-    # One shard per worker and none queued there: a dying worker takes no innocent shard with it.
-    "distributed.scheduler.worker-saturation": 1.0,
-    "distributed.scheduler.work-stealing": False,
-    # C code that holds the interpreter lock for minutes stops heartbeats; that is no death.
-    "distributed.scheduler.worker-ttl": "30 minutes",
-    "distributed.scheduler.no-workers-timeout": "5 minutes",
-    # No data lives in Dask, so there is nothing to spill, and a paused worker would wait for ever.
-    "distributed.worker.memory.target": False,
-    "distributed.worker.memory.spill": False,
-    "distributed.worker.memory.pause": False,
-    "distributed.worker.memory.terminate": 0.95,
-    # Dask's value gives freed memory back at every utterance, only to fetch it again for the next one.
-    "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 2**28,
-    "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 2**28,
-    "distributed.nanny.pre-spawn-environ.MALLOC_ARENA_MAX": 1,
-    "distributed.worker.profile.enabled": False,
-    "distributed.admin.tick.interval": "1s",
-    "distributed.admin.system-monitor.interval": "2s",
-    "distributed.comm.timeouts.connect": "60s",
-    "distributed.comm.timeouts.tcp": "60s",
-}
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """A cluster with its client, and the watch over its jobs where it has any."""
+
+    client: Any
+    supply: Supply | None
+
+    def on_failure(self, listener: Callable[[], object]) -> None:
+        """Call `listener`, in another thread, once no more workers will come."""
+        if self.supply is not None:
+            self.supply.on_failure(listener)
+
+    @property
+    def failure(self) -> WorkerError | None:
+        """Why no more workers will come."""
+        return self.supply.error if self.supply is not None else None
 
 
 @contextlib.contextmanager
-def open_client(parallel: Mapping[str, Any]) -> Iterator[Any]:
-    """A distributed.Client on a fresh cluster with its workers up; both are closed on leaving.
+def open_workers(parallel: Mapping[str, Any]) -> Iterator[Workers]:
+    """A fresh cluster with its first worker up; everything is closed on leaving.
 
     Args:
-        parallel: `{env: local, n_workers: 2, options: {...}}`; options go to `LocalCluster`.
+        parallel: `{env: local, n_workers: 2, options: {...}}`; options go to the class that Dask has for env.
 
     Raises:
-        ConfigError: an option that LocalCluster does not know.
-        WorkerError: no worker came up in time.
+        ConfigError: an option that the cluster does not know, or a package is missing.
+        WorkerError: no worker came up in time, or none ever will.
     """
     import dask
     import distributed  # noqa: F401  its defaults must be there before they are changed
 
-    workers = parallel.get("n_workers", 1)
-    options = dict(parallel.get("options") or {})
-    with (
-        dask.config.set(_SETTINGS),
-        _environment_kept(),
-        main_module_hidden(),
-        contextlib.ExitStack() as stack,
-    ):
-        cluster = stack.enter_context(_local_cluster(workers, options))
+    backend = backend_of(parallel)
+    timeout_s = parallel.get("worker_timeout_s") or backend.timeout_s
+    # The watch over jobs speaks first, for it knows why.
+    patience = {"distributed.scheduler.no-workers-timeout": f"{timeout_s + 60} s"}
+    with contextlib.ExitStack() as stack:
+        stack.callback(backend.release)
+        stack.enter_context(dask.config.set({**SETTINGS, **patience, **backend.settings()}))
+        stack.enter_context(_environment_kept())
+        stack.enter_context(main_module_hidden())
+        cluster = stack.enter_context(_cluster(backend))
         client = stack.enter_context(_client(cluster))
-        try:
-            client.wait_for_workers(1, timeout=_START_TIMEOUT_S)
-        except TimeoutError:
-            raise WorkerError(
-                f"no worker came up within {_START_TIMEOUT_S} s; expected {workers}; look at the messages "
-                "above, and try n_workers: 1 or env: none"
-            ) from None
+        if backend.on_other_hosts:
+            from statsprep.parallel.place import SamePlace
+
+            with interrupts_held():
+                client.register_plugin(SamePlace())
+        with interrupts_held(), children_without_ctrl_c():
+            backend.ask(cluster)
+        supply = backend.watch(cluster, timeout_s)
+        if supply is not None:
+            supply.start()
+            stack.callback(_end, supply)
+        workers = Workers(client, supply)
+        if not backend.is_adaptive or backend.bounds["minimum"]:
+            _wait_for_first(workers, timeout_s)
         has_pages = importlib.util.find_spec("bokeh") is not None
         logger.info(
             "%d workers; dashboard %s",
-            len(cluster.workers),
+            len(cluster.scheduler_info["workers"]),
             cluster.dashboard_link if has_pages else "off (no bokeh)",
         )
-        yield client
+        yield workers
+
+
+@contextlib.contextmanager
+def open_client(parallel: Mapping[str, Any]) -> Iterator[Any]:
+    """A distributed.Client on a cluster as `open_workers` has it."""
+    with open_workers(parallel) as workers:
+        yield workers.client
+
+
+def _wait_for_first(workers: Workers, timeout_s: float) -> None:
+    if workers.supply is None:
+        try:
+            workers.client.wait_for_workers(1, timeout=timeout_s)
+        except TimeoutError:
+            raise WorkerError(
+                f"no worker came up within {timeout_s:g} s; look at the messages above, and try "
+                "n_workers: 1 or env: none"
+            ) from None
+        return
+    while not workers.supply.has_workers:
+        if workers.failure is not None:
+            raise workers.failure
+        time.sleep(_POLL_S)
 
 
 @contextlib.contextmanager
 def _environment_kept() -> Iterator[None]:
     """What nannies set for their workers does not stay in this process, where they write it first."""
-    import dask
-
-    names = {"PYTHONHASHSEED", "__DASK_PARENT_PID", *dask.config.get("distributed.nanny.pre-spawn-environ")}
-    before = {name: os.environ.get(name) for name in names}
+    before = environment_before()
     try:
         yield
     finally:
@@ -103,55 +127,22 @@ def _environment_kept() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _local_cluster(workers: Any, options: dict[str, Any]) -> Iterator[Any]:
-    from distributed import LocalCluster, Nanny, Worker
-
-    # What LocalCluster does not know it passes on, and the worker processes would die of it.
-    known = {name for kind in (LocalCluster, Nanny, Worker) for name in inspect.signature(kind).parameters}
-    for name in options:
-        if name not in known:
-            raise ConfigError(
-                f"parallel.options.{name}: unknown{nearest(name, known)}; expected arguments of "
-                "dask.distributed.LocalCluster; remove it"
-            )
-    is_adaptive = isinstance(workers, Mapping)
-    defaults = {
-        "threads_per_worker": 1,
-        "processes": True,
-        # A free port on loopback; None would not mean no server, but port 8787 on the scheduler's address.
-        "dashboard_address": "127.0.0.1:0",
-        "silence_logs": logging.CRITICAL,
-    }
+def _cluster(backend: Backend) -> Iterator[Any]:
     with contextlib.ExitStack() as stack:
         with interrupts_held(), children_without_ctrl_c():
-            cluster = _start(workers["minimum"] if is_adaptive else workers, {**defaults, **options})
+            cluster = backend.start()
             stack.callback(_close, cluster)
-        if is_adaptive:
-            cluster.adapt(**workers)
         yield cluster
-
-
-def _start(num_workers: int, options: Mapping[str, Any]) -> Any:
-    from distributed import LocalCluster
-
-    try:
-        return LocalCluster(n_workers=num_workers, **options)
-    except (OSError, RuntimeError, TypeError, ValueError) as error:
-        cause: BaseException = error
-        while cause.__cause__ is not None:
-            cause = cause.__cause__
-        if isinstance(cause, TypeError | ValueError):  # a worker process refused the value of an option
-            raise ConfigError(
-                f"parallel.options: {cause}; expected arguments of dask.distributed.LocalCluster"
-            ) from error
-        raise WorkerError(
-            f"the local cluster did not start: {error}; try fewer workers or env: none"
-        ) from error
 
 
 def _close(cluster: Any) -> None:
     with interrupts_held():
         cluster.close()
+
+
+def _end(supply: Supply) -> None:
+    with interrupts_held():
+        supply.stop()
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from distributed import KilledWorker
 from statsprep.engine.env import env_of, forget_env
 from statsprep.engine.shard import ShardJob, ShardReport, ShardTask, run_shard
 from statsprep.errors import ConfigError, WorkerError, listed
-from statsprep.parallel.clusters import count_workers, open_client
+from statsprep.parallel.clusters import Workers, count_workers, open_workers
 from statsprep.parallel.interrupts import interrupts_held
 from statsprep.storage.journal import count_entries
 
@@ -34,9 +34,7 @@ _TASK_S = 1.0
 _jobs: dict[str, ShardJob] = {}
 
 
-def run_tasks(
-    run_id: str, pickled_job: bytes, tasks: Sequence[ShardTask]
-) -> tuple[list[ShardReport], float]:
+def run_tasks(run_id: str, pickled_job: bytes, tasks: Sequence[ShardTask]) -> tuple[list[ShardReport], float]:
     """On a worker: unpickle the run's job once per process and run some shards.
 
     Returns:
@@ -101,11 +99,11 @@ class DaskExecutor:
     def __init__(self, parallel: Mapping[str, Any]) -> None:
         self._parallel = parallel
         self._stack = contextlib.ExitStack()
-        self._client: Any = None
+        self._workers: Workers | None = None
         self.num_workers = count_workers(parallel)
 
     def __enter__(self) -> Self:
-        self._client = self._stack.enter_context(open_client(self._parallel))
+        self._workers = self._stack.enter_context(open_workers(self._parallel))
         return self
 
     def __exit__(
@@ -121,9 +119,13 @@ class DaskExecutor:
         given_up: list[str] = []
         ended: SimpleQueue[Any] = SimpleQueue()
 
+        workers = self._workers
+        assert workers is not None, "the executor is a context manager"
+        workers.on_failure(lambda: ended.put(None))
+
         def launch(each: _Try) -> None:
             key = f"{job.run_id}-split.{each.tasks[0].shard.shard_id}-{each.number}"
-            future = self._client.submit(run_tasks, job.run_id, pickled, each.tasks, key=key, pure=False)
+            future = workers.client.submit(run_tasks, job.run_id, pickled, each.tasks, key=key, pure=False)
             flying[future] = each
             future.add_done_callback(ended.put)
 
@@ -139,7 +141,9 @@ class DaskExecutor:
                 with interrupts_held(wake=lambda: ended.put(None)):
                     future = ended.get()
                     if future is None:
-                        continue  # to the end of the block, where the signal acts
+                        if workers.failure is not None:
+                            raise workers.failure
+                        continue  # to the end of the block, where a signal acts
                     each = flying.pop(future)
                     try:
                         reports, seconds = future.result()
@@ -161,7 +165,7 @@ class DaskExecutor:
         finally:
             with interrupts_held():
                 if flying:
-                    self._client.cancel(list(flying), force=True)
+                    workers.client.cancel(list(flying), force=True)
         if given_up:
             raise WorkerError(
                 f"{listed(given_up, limit=3)}: the workers died there {_MOST_DEATHS} times in a row (killed, "

@@ -41,7 +41,7 @@ def set_parallel(config: Any) -> None:
     section = validate_section(
         ParallelSection, plain_config(config), where=Path("set_parallel"), key="parallel"
     )
-    set_default_parallel(section.model_dump(exclude={"allow_overwrite_lock"}))
+    set_default_parallel(section.model_dump(exclude={"allow_overwrite_lock"}, exclude_none=True))
 
 
 def get_parallel_config() -> Mapping[str, Any] | None:
@@ -68,8 +68,6 @@ def get_client(config: Any = None, setup_fn: SetupFn | None = None) -> Iterator[
         raise ConfigError(
             "get_client: no workers are configured; call set_parallel({'env': 'local', 'n_workers': 2})"
         )
-    if section["env"] != "local":
-        raise ConfigError(f"get_client: env {section['env']!r} is not available; expected 'local'")
     with open_client(section) as client:
         if setup_fn is not None:
             _setups[client] = (secrets.token_hex(8), setup_fn)

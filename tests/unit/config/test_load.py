@@ -10,7 +10,7 @@ import pytest
 
 import statsprep.config
 from statsprep.config.load import find_config, load_config, load_parallel
-from statsprep.config.presets import available_cpus
+from statsprep.config.presets import PRESETS, available_cpus
 from statsprep.config.sections import ParallelSection, validate_section
 from statsprep.errors import ConfigError
 
@@ -101,7 +101,7 @@ def test_presets_are_found_here_then_beside_the_configuration_then_built_in(writ
 
 
 def test_every_built_in_preset_is_a_valid_section() -> None:
-    for name in ("local", "none", "in_process"):
+    for name in PRESETS:
         section = load_parallel(name, config_dir=Path())
         assert (
             validate_section(ParallelSection, section, where=Path("x"), key="parallel").env == section["env"]
@@ -114,7 +114,8 @@ def test_every_built_in_preset_is_a_valid_section() -> None:
         (
             "lokal",
             "--parallel lokal: no such preset; did you mean 'local'?; "
-            "known are 'gpu_queue', 'in_process', 'local', 'none'; "
+            "known are 'gpu_queue', 'htcondor', 'in_process', 'kube', 'local', 'local_gpu', 'lsf', 'moab', "
+            "'none', 'oar', 'pbs', 'sge', 'slurm', 'ssh'; "
             "a file needs its suffix, e.g. --parallel lokal.yaml",
         ),
         ("no/such", "no/such: no such file; expected a YAML file; check the path"),

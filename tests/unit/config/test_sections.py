@@ -53,6 +53,7 @@ def test_an_absent_or_empty_section_has_its_defaults() -> None:
         "env": "none",
         "n_workers": 1,
         "options": {},
+        "worker_timeout_s": None,
         "allow_overwrite_lock": False,
     }
     assert validate_section(FingerprintSection, None, where=PATH, key="fingerprint").ignore == []
@@ -191,7 +192,7 @@ def test_a_wrong_collect_stats_section_is_one_line(value: Any, message: str) -> 
         (
             {1: 2},
             "parallel: unknown key '1'; expected the keys 'env', 'n_workers', 'options', "
-            "'allow_overwrite_lock'",
+            "'worker_timeout_s', 'allow_overwrite_lock'",
         ),
     ],
 )

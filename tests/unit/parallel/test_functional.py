@@ -92,7 +92,6 @@ def test_a_missing_env_entry_is_named() -> None:
     [
         (None, "no workers are configured; call set_parallel"),
         ({"env": "none"}, "no workers are configured"),
-        ({"env": "slurm", "n_workers": 2}, "env 'slurm' is not available; expected 'local'"),
     ],
 )
 def test_a_client_needs_workers(config: Any, message: str) -> None:

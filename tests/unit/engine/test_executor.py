@@ -56,7 +56,7 @@ def test_no_section_and_none_mean_this_process() -> None:
 def test_an_unknown_env_names_the_nearest() -> None:
     with pytest.raises(
         ConfigError,
-        match=r"parallel\.env: got 'lokal'; expected one of 'none', 'local'.*did you mean 'local'",
+        match=r"parallel\.env: got 'lokal'; expected one of 'none',.* 'local',.*did you mean 'local'",
     ):
         make_executor({"env": "lokal"})
 

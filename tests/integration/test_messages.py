@@ -143,8 +143,8 @@ MISTAKES = {
     "unknown_choice": Mistake(
         ("parallel.env: 'slrm'", "did you mean 'slurm'?"), ("run", "parallel.env=slrm")
     ),
-    "env_of_another_version": Mistake(
-        ("parallel.env", "'slurm'", "expected one of"), ("run", "parallel.env=slurm")
+    "unknown_env": Mistake(
+        ("parallel.env", "'slrum'", "expected one of", "did you mean 'slurm'"), ("run", "parallel.env=slrum")
     ),
     "unknown_cluster_option": Mistake(
         ("parallel.options.memory_limt: unknown", "did you mean 'memory_limit'?", "LocalCluster"),

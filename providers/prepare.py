@@ -122,9 +122,9 @@ def build_dataset(spec: PrepareSpec) -> CombinedDataset:
         "entries": spec.entries,
         "where": f"dataset.{spec.split}",
         "preprocessor": spec.preprocessor,
-        "recipe_root": str(spec.dataset_root),
     }
-    dataset: CombinedDataset = instantiate(section, where=f"{spec.where}dataset", allow=spec.policy)
+    where, root = f"{spec.where}dataset", str(spec.dataset_root)
+    dataset: CombinedDataset = instantiate(section, where=where, allow=spec.policy, recipe_root=root)
     dataset.set_training(False)
     return dataset
 

@@ -141,7 +141,11 @@ def build_split(spec: StatsSpec) -> CombinedDataset:
     section = dict(spec.dataset)
     if spec.token_list is not None:
         section["preprocessor"] = {**section["preprocessor"], "token_list": str(spec.token_list)}
-    organizer = instantiate(section, where=f"{spec.where}dataset", allow=spec.policy)
+    where = f"{spec.where}dataset"
+    is_ours = locate(section["_target_"], spec.policy, where=f"{where}._target_") is DataOrganizer
+    # The driver has checked this folder, which a configuration may not name anywhere else.
+    root = {"recipe_root": section["recipe_root"]} if is_ours else {}
+    organizer = instantiate(section, where=where, allow=spec.policy, **root)
     split = getattr(organizer, spec.split, None)
     if not isinstance(split, CombinedDataset):
         known = [name for name in ("train", "valid") if getattr(organizer, name, None) is not None]

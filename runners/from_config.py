@@ -28,12 +28,22 @@ def build_runner(tree: Mapping[str, Any], policy: TargetPolicy, path: Path) -> B
         ConfigError: a section is wrong.
     """
     provider = build_provider(tree, policy, path)
+    if not isinstance(tree["runner"], Mapping):
+        raise ConfigError(
+            f"{path}: runner: {tree['runner']!r} is no mapping; expected `runner: {{_target_: "
+            "src.prep.MyRunner}`"
+        )
     section = dict(tree["runner"])
     if not section.get("output_dir"):
         section["output_dir"] = tree.get("output_dir") or tree.get("stats_dir")
     if not section["output_dir"]:
         raise ConfigError(f"{path}: runner.output_dir: missing; expected a folder for the results")
     runner: BaseRunner = instantiate(section, where=f"{path}: runner", allow=policy, provider=provider)
+    if not isinstance(runner, BaseRunner):
+        raise ConfigError(
+            f"{path}: runner._target_: {section['_target_']!r} is no BaseRunner; derive it from "
+            "statsprep.BaseRunner"
+        )
     runner.origin = {
         "kind": "recipe",
         "config_path": str(path),
@@ -86,5 +96,9 @@ def build_provider(tree: Mapping[str, Any], policy: TargetPolicy, path: Path) ->
         for key, value in params.items()
     }
     provider_class = locate(node["_target_"], policy, where=f"{path}: provider._target_")
-    provider: EnvironmentProvider = provider_class(tree, params=built)
-    return provider
+    if not (isinstance(provider_class, type) and issubclass(provider_class, EnvironmentProvider)):
+        raise ConfigError(
+            f"{path}: provider._target_: {node['_target_']!r} is no EnvironmentProvider; derive it from "
+            "statsprep.EnvironmentProvider"
+        )
+    return provider_class(tree, params=built)

@@ -6,6 +6,7 @@ the line (a worker's traceback, a diff) goes into `detail`, which the command li
 
 import difflib
 import errno
+import re
 from collections.abc import Iterable
 
 
@@ -80,6 +81,16 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """A hint for a misspelt name: `; did you mean 'n_mels'?`, or the empty string where nothing is near."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def printable(text: object) -> str:
+    r"""One line that no terminal takes for a command: `\x1b` and its kin, from file names or other people's
+    files, are written out.
+    """
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), str(text))
 
 
 def listed(items: Iterable[object], *, limit: int = 5) -> str:

@@ -1,6 +1,7 @@
 """What people see: a progress bar on a terminal, log lines elsewhere, and tables of results."""
 
 import contextlib
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from statsprep.engine.progress import LogObserver, Observer, format_seconds
 from statsprep.engine.progress import Progress as Numbers
 from statsprep.engine.report import RunReport
 from statsprep.engine.shard import ShardReport
+from statsprep.errors import printable
 from statsprep.storage.paths import RunPaths
 from statsprep.storage.stores import parent
 
@@ -69,8 +71,13 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]
     for position, name in enumerate(header):
         table.add_column(name, justify="left" if position == 0 else "right", no_wrap=position == 0)
     for row in rows:
-        table.add_row(*map(str, row))
-    Console().print(table)
+        table.add_row(*map(printable, row))
+    Console(markup=False).print(table)
+
+
+def say(text: str) -> None:
+    """Print lines of text that may hold other people's words."""
+    print(*map(printable, text.split("\n")), sep="\n")
 
 
 def show_reports(reports: Sequence[RunReport]) -> None:
@@ -86,15 +93,15 @@ def show_reports(reports: Sequence[RunReport]) -> None:
         if report.paths is None:
             continue
         if report.keyed_by == "position":
-            print(
+            say(
                 f"{shorten(report.paths.place)}: keyed by position; give the dataset utt_ids() to key by "
                 "utterance id"
             )
         if report.num_failed:
-            print(f"{shorten(report.paths.place)}: {report.num_failed} failed, see errors.jsonl")
-            print(summarise_errors(report.paths))
+            say(f"{shorten(report.paths.place)}: {report.num_failed} failed, see errors.jsonl")
+            say(summarise_errors(report.paths))
     for place in dict.fromkeys(_above_splits(report.paths) for report in reports if report.paths):
-        print(f"next: statsprep inspect {shorten(place)}")
+        say(f"next: {shlex.join(['statsprep', 'inspect', shorten(place)])}")
 
 
 def _above_splits(paths: RunPaths) -> str:

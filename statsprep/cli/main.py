@@ -5,6 +5,7 @@ command again. Nothing heavy is imported before a command runs.
 """
 
 import argparse
+import errno
 import logging
 import os
 import re
@@ -18,7 +19,7 @@ from rich_argparse import RawDescriptionRichHelpFormatter
 
 from statsprep import __version__
 from statsprep.cli import check, completion, demo, init, inspect, merge, replay, run, status, verify
-from statsprep.errors import Interrupted, StatsprepError, nearest
+from statsprep.errors import Interrupted, StatsprepError, StorageError, nearest, printable
 
 _COMMANDS = {
     "run": run,
@@ -40,6 +41,15 @@ _DESCRIPTION = """Measure a speech corpus: lengths, feature statistics, broken f
   statsprep run conf/training.yaml --parallel local  the same on this machine's cores
   statsprep inspect exp/stats                        what came out
   statsprep init my_recipe                           a recipe of your own to start from"""
+
+
+# A path, its rights or its disk, and no fault of the program.
+_USERS_ERRNOS = frozenset(
+    {
+        *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO),
+        *(errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP),
+    }
+)
 
 
 class _Stop(KeyboardInterrupt):
@@ -82,6 +92,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader, such as head, has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.filename is None or error.errno not in _USERS_ERRNOS:
+            raise
+        return _report(
+            StorageError(
+                f"{error.filename}: {error.strerror}; expected a path that you may read and write; correct "
+                "it or its permissions, then run the same command again"
+            ),
+            debug=args.debug,
+        )
     finally:
         if argv is not None:
             for number, handler in previous.items():
@@ -134,13 +154,18 @@ def _with_underscores(argv: Sequence[str]) -> list[str]:
 
 def _log_to_stderr(debug: bool) -> None:
     handler = logging.StreamHandler()
-    handler.setFormatter(
-        logging.Formatter("%(message)s" if not debug else "%(asctime)s %(name)s %(message)s")
-    )
+    handler.setFormatter(_Lines("%(message)s" if not debug else "%(asctime)s %(name)s %(message)s"))
     logger = logging.getLogger("statsprep")
     logger.handlers[:] = [handler]
     logger.setLevel(logging.DEBUG if debug else logging.INFO)
     logger.propagate = False
+
+
+class _Lines(logging.Formatter):
+    """Log lines hold ids and paths, which may hold anything."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return printable(super().formatMessage(record))
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
@@ -155,7 +180,7 @@ def _ignore_signals() -> None:
 def _report(error: StatsprepError, *, debug: bool) -> int:
     if debug:
         logging.getLogger("statsprep").error("", exc_info=error)
-    print(f"error: {error.message}", file=sys.stderr)
+    print(f"error: {printable(error.message)}", file=sys.stderr)
     if error.detail:
-        print(error.detail.rstrip(), file=sys.stderr)
+        print(*map(printable, error.detail.rstrip().split("\n")), sep="\n", file=sys.stderr)
     return error.exit_code

@@ -12,6 +12,7 @@ measured into stats_dir/<split>; a run that was stopped goes on where it was.
 """
 
 import argparse
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -104,7 +105,8 @@ class _Job:
 
 
 def _is_override(word: str) -> bool:
-    return bool(_OVERRIDE.match(word)) and not Path(word).exists()
+    # Not Path.exists(), to which a long value is a file name too long.
+    return bool(_OVERRIDE.match(word)) and not os.path.exists(word)
 
 
 def _open_executor(parallel: Mapping[str, Any]) -> Any:

@@ -27,7 +27,7 @@ def execute(args: argparse.Namespace) -> int:
         json.dump([status.to_json() for status in found], sys.stdout, indent=1)
         print()
         return 0
-    from statsprep.cli.display import print_table, shorten
+    from statsprep.cli.display import print_table, say, shorten
 
     rows = [
         [shorten(each.run_dir), each.state, f"{each.num_finished:,}/{each.num_items:,}",
@@ -39,16 +39,16 @@ def execute(args: argparse.Namespace) -> int:
     for each in found:
         name = shorten(each.run_dir)
         if each.failures:
-            print(f"{name}: failed by kind: {', '.join(f'{n} {kind}' for kind, n in each.failures.items())}")
+            say(f"{name}: failed by kind: {', '.join(f'{n} {kind}' for kind, n in each.failures.items())}")
         if each.damaged:
-            print(f"{name}: damaged, measured again by the next run: {', '.join(each.damaged)}")
+            say(f"{name}: damaged, measured again by the next run: {', '.join(each.damaged)}")
         if each.strays:
-            print(f"{name}: not in the plan, left out: {', '.join(each.strays)}")
+            say(f"{name}: not in the plan, left out: {', '.join(each.strays)}")
         if each.keyed_by == "position":
-            print(f"{name}: keyed by position; give the dataset utt_ids() to key by utterance id")
+            say(f"{name}: keyed by position; give the dataset utt_ids() to key by utterance id")
         for entry in each.accepted:
-            print(f"{name}: accepted at {entry['at']}: {'; '.join(entry['changes'])}")
+            say(f"{name}: accepted at {entry['at']}: {'; '.join(entry['changes'])}")
         if each.owner:
-            print(f"{name}: process {each.owner['pid']} on {each.owner['host']} works here")
-        print(f"{name}: next: {each.next_command}")
+            say(f"{name}: process {each.owner['pid']} on {each.owner['host']} works here")
+        say(f"{name}: next: {each.next_command}")
     return 0

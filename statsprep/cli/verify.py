@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    from statsprep.cli.display import shorten
+    from statsprep.cli.display import say, shorten
     from statsprep.engine.mirror import copy_for_reading
     from statsprep.engine.verify import find_problems, remove_bad_shards
     from statsprep.errors import DataError, listed
@@ -28,12 +28,12 @@ def execute(args: argparse.Namespace) -> int:
         problems = find_problems(copy)
         num_problems += len(problems)
         for problem in problems:
-            print(f"{shorten(paths.place)}: {problem}")
+            say(f"{shorten(paths.place)}: {problem}")
         if problems and args.repair:
             removed = remove_bad_shards(paths, copy)
-            print(f"{shorten(paths.place)}: removed {listed(removed) if removed else 'nothing'}")
+            say(f"{shorten(paths.place)}: removed {listed(removed) if removed else 'nothing'}")
         if not problems:
-            print(f"{shorten(paths.place)}: all shards and merged files are whole")
+            say(f"{shorten(paths.place)}: all shards and merged files are whole")
     if num_problems:
         way = "run the same `statsprep run` command again" if args.repair else "repair them with --repair"
         raise DataError(f"{args.run_dir}: {num_problems} problems; expected none; {way}")

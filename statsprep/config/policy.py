@@ -107,6 +107,10 @@ class TargetPolicy:
         has_file = spec.has_location and spec.origin is not None
         return self._in_recipe([spec.origin] if has_file else spec.submodule_search_locations or ())
 
+    def contains(self, folder: Any) -> bool:
+        """Whether a folder is the recipe's own or below it."""
+        return isinstance(folder, str | os.PathLike) and self._in_recipe([os.fspath(folder)])
+
     def _in_recipe(self, files: Iterable[str | None]) -> bool:
         if self.recipe_root is None:
             return False

@@ -93,6 +93,8 @@ def dataset_root(recipe_dir: str | None, recipe_root: Path) -> Path:
         ConfigError: It is a recipe neither below the current folder nor of this configuration, whose code a
             configuration alone must not run.
     """
+    if not isinstance(recipe_dir, str | None):
+        raise ConfigError(f"dataset.recipe_dir: {recipe_dir!r} is not valid; expected the path of a folder")
     folder = Path(os.path.abspath(recipe_dir or ""))
     if recipe_dir is None or not any(file.is_file() for file in _modules(folder, "dataset")):
         return recipe_root

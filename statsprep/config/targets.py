@@ -28,7 +28,7 @@ def instantiate(node: Any, *, where: str, allow: TargetPolicy, **kwargs: Any) ->
             nested nodes on as plain dicts.
         where: What errors begin with, e.g. `conf/training.yaml: model`.
         allow: The names that may be built.
-        **kwargs: Further arguments; they replace those of the node.
+        **kwargs: Further arguments, unchecked; they replace those of the node.
 
     Raises:
         ConfigError: The name is not allowed or not there, an argument is unknown or missing, building failed.
@@ -43,6 +43,7 @@ def instantiate(node: Any, *, where: str, allow: TargetPolicy, **kwargs: Any) ->
     is_partial = _flag(node, "_partial_", where, default=False)
     given = {key: value for key, value in node.items() if key not in SPECIAL_KEYS and key not in kwargs}
     _check_arguments(call, _args(node, where), {**given, **kwargs}, where, may_lack=is_partial)
+    _check_recipe_root(given.get("recipe_root"), where, allow)
     build = _build if is_recursive else _copied
     args = [build(value, f"{where}._args_.{index}", allow) for index, value in enumerate(_args(node, where))]
     built = {key: build(value, _under(where, key), allow) for key, value in given.items()} | kwargs
@@ -201,6 +202,15 @@ def _check_arguments(
     if lacking and not may_lack:
         raise ConfigError(
             f"{where}: {_name(call)} needs {listed(lacking)}; add {'it' if len(lacking) == 1 else 'them'}"
+        )
+
+
+def _check_recipe_root(root: Any, where: str, allow: TargetPolicy) -> None:
+    """A dataset imports the modules of its recipe_root, which `_target_` could not lead to."""
+    if root is not None and not (allow.recipe_root and allow.contains(root)):
+        raise ConfigError(
+            f"{_under(where, 'recipe_root')}: {root!r} is not in {allow.recipe_root}, the recipe of the "
+            "configuration; its code is not run; leave it out"
         )
 
 

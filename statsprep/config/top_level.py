@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from statsprep.config.tree import MISSING
 from statsprep.errors import ConfigError
 
 _OWNED = (
@@ -51,12 +52,22 @@ _ESPNET = (
 TOP_LEVEL_KEYS = (*_OWNED, *_ESPNET)
 
 
+# What other code goes into without looking; the other sections are checked as a whole.
+_MAPPINGS = ("dataloader", "dataset", "model", "provider", "runner")
+_TEXTS = ("output_dir", "stats_dir")
+
+
 def check_top_level(tree: Mapping[str, Any], path: Path) -> None:
-    """Refuse a top-level key that looks like a misspelt one, e.g. `colect_stats`.
+    """Refuse a top-level key that looks like a misspelt one, e.g. `colect_stats`, and `model: 5`.
 
     Raises:
-        ConfigError: Names the key and the one that was probably meant.
+        ConfigError: Names the key, and the one that was probably meant.
     """
+    for key in (*_MAPPINGS, *_TEXTS):
+        value = tree.get(key)
+        if value not in (None, MISSING) and not isinstance(value, Mapping if key in _MAPPINGS else str):
+            expected = "a section with keys of its own" if key in _MAPPINGS else "the path of a folder"
+            raise ConfigError(f"{path}: {key}: {value!r} is not valid; expected {expected}")
     for key in tree:
         if key in TOP_LEVEL_KEYS or not isinstance(key, str):
             continue

@@ -14,6 +14,9 @@ _TIMESTAMP_TAG = "tag:yaml.org,2002:timestamp"
 # YAML 1.1 reads `1e-4` as text; everybody who writes it means a number.
 _EXPONENT = re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+$")
 
+# Nine lines of aliases of aliases stand for a billion values.
+_MOST_VALUES = 1_000_000
+
 _ADVICE = {
     "found character '\\t' that cannot start any token": "a tab; YAML is indented with spaces; replace it",
     "mapping values are not allowed here": "a second ': ' in a line; quote the value or start a new line",
@@ -21,10 +24,29 @@ _ADVICE = {
 }
 
 
+def _num_values(node: yaml.Node, known: dict[int, int]) -> int:
+    """How many values a node is once every alias in it is written out."""
+    number = known.get(id(node))
+    if number is None:
+        known[id(node)] = 1  # of a node inside itself, which is refused later
+        parts: list[yaml.Node] = []
+        if isinstance(node, yaml.SequenceNode):
+            parts = node.value
+        elif isinstance(node, yaml.MappingNode):
+            parts = [part for pair in node.value for part in pair]
+        number = known[id(node)] = 1 + sum(_num_values(part, known) for part in parts)
+    return number
+
+
 class _StrictLoader(yaml.SafeLoader):
     """SafeLoader that refuses duplicate keys and self-references, and reads dates as the text they are."""
 
     def construct_document(self, node: yaml.Node) -> Any:
+        if _num_values(node, {}) > _MOST_VALUES:
+            raise yaml.MarkedYAMLError(
+                problem=f"aliases make more than {_MOST_VALUES:,} values of this; write out what is meant",
+                problem_mark=node.start_mark,
+            )
         return self.construct_object(node, deep=True)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
@@ -50,6 +72,9 @@ _StrictLoader.yaml_implicit_resolvers = {
 _StrictLoader.add_implicit_resolver(_FLOAT_TAG, _EXPONENT, list("-+0123456789"))
 
 
+_UNREADABLE = "holds a number that is none, or brackets nested hundreds deep; write out what is meant"
+
+
 class _StrictDumper(yaml.SafeDumper):
     """SafeDumper that quotes what the loader above would take for a number, and writes no aliases."""
 
@@ -70,6 +95,8 @@ def read_mapping(path: Path) -> dict[str, Any]:
         raise ConfigError(
             f"{path}: this is a folder; expected a YAML file; name the file, e.g. {path / 'training.yaml'}"
         )
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"{path}: is no regular file; expected a YAML file; name the file")
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
@@ -82,6 +109,8 @@ def read_mapping(path: Path) -> dict[str, Any]:
         content = yaml.load(text, _StrictLoader)
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}{_place(error)}: {_problem(error)}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: {_UNREADABLE}") from error
     if content is None:
         raise ConfigError(f"{path}: the file is empty; expected keys such as 'stats_dir: exp/stats'")
     if not isinstance(content, dict):
@@ -102,6 +131,8 @@ def parse_value(text: str) -> Any:
         return yaml.load(text, _StrictLoader)
     except yaml.YAMLError as error:
         raise ConfigError(_problem(error)) from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(_UNREADABLE) from error
 
 
 def _place(error: yaml.YAMLError) -> str:

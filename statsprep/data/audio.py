@@ -5,8 +5,10 @@ libsndfile repairs a WAV file that ends early without a word, so its header is c
 here.
 """
 
+import errno
 import math
 import os
+import stat
 import struct
 import tempfile
 from collections.abc import Iterator
@@ -19,7 +21,7 @@ from numpy.typing import NDArray
 from statsprep.data.commands import AudioCommand
 from statsprep.data.verdicts import UtteranceError, Verdict
 from statsprep.errors import ConfigError
-from statsprep.storage.stores import is_url, read_bytes, read_head
+from statsprep.storage.stores import StorePath, is_url, read_bytes, read_head
 
 if TYPE_CHECKING:
     import soundfile
@@ -35,6 +37,11 @@ _ROUNDED_S = 0.005
 _UNKNOWN_SIZES = frozenset({0, 0x7FFFF000, 0x7FFFFFFF, 0xFFFFFFFF})
 _HEADER_BYTES = 64
 _REMOTE_HEAD_BYTES = 1 << 16
+# FLAC says 65,535 equal samples in ten bytes; Ogg and MP3 say fewer.
+_MOST_SAMPLES_PER_BYTE = 8192
+_LOWEST_RATE_HZ = 1000
+# What is read at once: the file decides how much memory its samples get, not its header.
+_BLOCK_SAMPLES = 1 << 22
 _PCM_16_STEP = np.float32(2.0**-15)
 
 
@@ -138,6 +145,7 @@ def _open_sound(path: AudioPath, *, header_only: bool = False) -> "Iterator[soun
     try:
         _check_riff(path, descriptor)
         with soundfile.SoundFile(descriptor, closefd=False) as sound:
+            _check_claims(path, sound, os.fstat(descriptor).st_size)
             yield sound
     except soundfile.LibsndfileError as error:
         raise _unreadable(path, error.error_string.strip().rstrip(".")) from None
@@ -152,7 +160,7 @@ def _open_descriptor(path: AudioPath, header_only: bool) -> int:
     if isinstance(path, AudioCommand):
         return path.open_descriptor()
     if not is_url(path):
-        return os.open(path, os.O_RDONLY)
+        return open_regular(path)
     url = os.fspath(path)
     size_bytes, content = 0, b""
     if header_only:
@@ -165,6 +173,22 @@ def _open_descriptor(path: AudioPath, header_only: bool) -> int:
         stream.truncate(max(size_bytes, len(content)))
         stream.seek(0)
         return os.dup(stream.fileno())
+
+
+def open_regular(path: StorePath) -> int:
+    """A descriptor of a file. Opening a FIFO would wait for whoever writes to it, and a device has no end.
+
+    Raises:
+        OSError: it cannot be opened, or is something else than a file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    raise OSError(errno.EINVAL, "is no regular file", path)
 
 
 def _is_whole_header(head: bytes) -> bool:
@@ -211,6 +235,21 @@ def _check_riff(path: AudioPath, descriptor: int) -> None:
         raise UtteranceError(
             f"{path}: holds {present_bytes} bytes of samples, its header says {size}; copy the file again",
             kind=Verdict.TRUNCATED,
+        )
+
+
+def _check_claims(path: AudioPath, sound: "soundfile.SoundFile", file_bytes: int) -> None:
+    """A header's word is not enough to allocate gigabytes, or to make some by resampling."""
+    if sound.frames > _MOST_SAMPLES_PER_BYTE * file_bytes:
+        raise UtteranceError(
+            f"{path}: its header claims {sound.frames:,} samples, more than {file_bytes:,} bytes hold; "
+            "copy the file again",
+            kind=Verdict.TRUNCATED,
+        )
+    if sound.samplerate < _LOWEST_RATE_HZ:
+        raise UtteranceError(
+            f"{path}: has a rate of {sound.samplerate} Hz; expected at least {_LOWEST_RATE_HZ}; replace it",
+            kind=Verdict.HEADER_MISMATCH,
         )
 
 
@@ -287,12 +326,13 @@ def _read_part(path: AudioPath, sound: "soundfile.SoundFile", start: int, stop: 
     try:
         if start:
             sound.seek(start)
-        samples: NDArray[np.float32]
-        if sound.subtype == "PCM_16":
-            # The same numbers as libsndfile's own conversion, in half the time.
-            samples = sound.read(stop - start, dtype="int16") * _PCM_16_STEP
-        else:
-            samples = sound.read(stop - start, dtype="float32")
+        blocks: list[NDArray[np.float32]] = []
+        for begin in range(start, stop, _BLOCK_SAMPLES):
+            length = min(_BLOCK_SAMPLES, stop - begin)
+            blocks.append(_read_block(sound, length))
+            if len(blocks[-1]) < length:
+                break
+        samples = blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
         decoded, reason = len(samples), ""
     except soundfile.LibsndfileError as error:
         decoded, reason = 0, f" ({error.error_string.strip().rstrip('.')})"
@@ -301,6 +341,16 @@ def _read_part(path: AudioPath, sound: "soundfile.SoundFile", start: int, stop: 
             f"{path}: {decoded} of {stop - start} samples could be decoded{reason}; copy the file again",
             kind=Verdict.TRUNCATED,
         )
+    return samples
+
+
+def _read_block(sound: "soundfile.SoundFile", length: int) -> NDArray[np.float32]:
+    samples: NDArray[np.float32]
+    if sound.subtype == "PCM_16":
+        # The same numbers as libsndfile's own conversion, in half the time.
+        samples = sound.read(length, dtype="int16") * _PCM_16_STEP
+    else:
+        samples = sound.read(length, dtype="float32")
     return samples
 
 

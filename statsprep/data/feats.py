@@ -10,6 +10,7 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
+from statsprep.data.audio import open_regular
 from statsprep.data.verdicts import UtteranceError, Verdict
 from statsprep.errors import DataError
 from statsprep.storage.kaldi_files import measure_matrix
@@ -45,7 +46,7 @@ def read_feats(entry: str) -> NDArray[np.float32]:
     if found is None:
         raise _broken(entry, "expected an entry such as feats.ark:1234", Verdict.UNREADABLE)
     try:
-        with open(found["path"], "rb") as stream:
+        with open(open_regular(found["path"]), "rb") as stream:
             stream.seek(int(found["offset"] or 0))
             start = stream.tell()
             measure_matrix(stream, os.fstat(stream.fileno()).st_size)

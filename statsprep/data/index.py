@@ -204,7 +204,7 @@ class UtteranceIndex:
 
         try:
             return cls(pa.memory_map(os.fspath(path)), path=os.path.abspath(path))
-        except (OSError, pa.ArrowInvalid, ValueError) as error:
+        except (OSError, pa.ArrowException, ValueError) as error:
             reason = (
                 error.strerror if isinstance(error, OSError) and error.strerror else "not a whole Arrow file"
             )
@@ -226,19 +226,35 @@ class UtteranceIndex:
         number = i >> _BATCH_BITS
         batch = self._batches.get(number)
         if batch is None:
-            batch = self._batches[number] = _Batch(self._reader.get_batch(number))
+            batch = self._batches[number] = self._open_batch(number)
         return batch, i & (BATCH_ROWS - 1)
+
+    def _open_batch(self, number: int) -> _Batch:
+        try:
+            return _Batch(self._reader.get_batch(number))
+        except (OSError, ValueError, TypeError, LookupError, NotImplementedError) as error:
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: Exception) -> DataError:
+        return DataError(
+            f"{self.path}: is no index of utterances ({' '.join(str(error).split())[:120]}); run the same "
+            "command with --overwrite"
+        )
 
     def utt_id(self, i: int) -> str:
         """The id of utterance `i`."""
-        batch, row = self._locate(i)
-        return str(batch.id_bytes[batch.id_offsets[row] : batch.id_offsets[row + 1]], "utf-8")
+        return self._utt_id(*self._locate(i))
+
+    def _utt_id(self, batch: _Batch, row: int) -> str:
+        try:
+            return str(batch.id_bytes[batch.id_offsets[row] : batch.id_offsets[row + 1]], "utf-8")
+        except UnicodeDecodeError as error:
+            raise self._damaged(error) from error
 
     def row(self, i: int) -> tuple[str, int, int]:
         """Id, source and offset of utterance `i`."""
         batch, row = self._locate(i)
-        utt_id = str(batch.id_bytes[batch.id_offsets[row] : batch.id_offsets[row + 1]], "utf-8")
-        return utt_id, batch.sources[row], batch.offsets[row]
+        return self._utt_id(batch, row), batch.sources[row], batch.offsets[row]
 
     def kept_row(self, i: int) -> bytes:
         """The row of utterance `i` as JSON; empty where its source keeps none here."""

@@ -26,7 +26,7 @@ from statsprep.data.feats import split_entry
 from statsprep.data.keyed_file import KeyedFile, split_line
 from statsprep.data.manifest import check_utt_id, iter_lines
 from statsprep.errors import ConfigError, DataError
-from statsprep.storage.stores import is_url
+from statsprep.storage.stores import is_url, local
 
 Use = Literal["audio", "feats"]
 # A key of a row, by the file that it comes from.
@@ -69,7 +69,7 @@ class KaldiDirectory:
     def __init__(self, folder: Path | str, *, use: Use | None = None, allow_pipes: bool = False) -> None:
         if not isinstance(folder, str | os.PathLike):
             raise ConfigError(f"dataset: kaldi is {folder!r}; expected the path of a data directory")
-        self.folder = Path(folder)
+        self.folder = Path(local(folder))
         self.allow_pipes = allow_pipes
         if not self.folder.is_dir():
             raise ConfigError(
@@ -168,6 +168,7 @@ class KaldiDirectory:
             raise _CommandError(
                 "is -, standard input, which workers have none of; expected the path of a file"
             )
+        text = text.removeprefix("file://") if text.startswith("file:///") else text
         try:
             path, rest = split_entry(text) if key == "feats" else (text, "")
         except ValueError as error:

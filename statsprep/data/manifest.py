@@ -8,16 +8,17 @@ ends and blank lines are accepted. NeMo's manifests are read too, see `statsprep
 """
 
 import json
-import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from statsprep.errors import ConfigError, DataError
-from statsprep.storage.stores import is_url, join, open_lines, read_head
+from statsprep.storage.stores import is_url, join, local, open_lines, read_head
 
 MAX_ID_BYTES = 4096
+# 31 years: what is longer is no length of a recording, and may be no float either.
+LONGEST_S = 1e9
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _TEXT_KEYS = ("text", "speaker", "language", "dataset")
 # Shape files split at white space, and are UTF-8: an id with any of these could not be read back.
@@ -36,13 +37,15 @@ def check_manifest_exists(manifest: Path | str, *, where: str) -> Path | str:
         except (FileNotFoundError, PermissionError) as error:
             raise ConfigError(f"{where}: manifest {manifest} does not exist; correct the URL") from error
         return str(manifest)
-    path = Path(manifest)
+    path = Path(local(manifest))
     if path.is_dir():
         raise ConfigError(f"{where}: manifest {path} is a folder; expected a JSONL file")
     if not path.exists():
         raise ConfigError(
             f"{where}: manifest {path} does not exist (searched from {Path.cwd()}); correct the path"
         )
+    if not path.is_file():
+        raise ConfigError(f"{where}: manifest {path} is no regular file; expected a JSONL file")
     return path
 
 
@@ -94,6 +97,11 @@ def parse_object(raw: bytes, where: str) -> dict[str, Any]:
         raise DataError(
             f"{where}: not JSON at column {error.colno} ({error.msg}); expected one object a line, such as "
             '{"utt_id": "a", "audio": "a.wav"}'
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(
+            f"{where}: holds a number of thousands of digits, or brackets nested a thousand deep; expected "
+            'one plain object a line, such as {"utt_id": "a", "audio": "a.wav"}'
         ) from error
     if not isinstance(row, dict):
         raise DataError(
@@ -175,8 +183,8 @@ def _check_seconds(row: dict[str, Any], key: str, where: str, *, zero_allowed: b
     expected = "a number of seconds, at least 0" if zero_allowed else "a number of seconds above 0"
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise DataError(f"{where}: {key} is {_describe(value)}; expected {expected}")
-    if not math.isfinite(value) or value < 0 or (value == 0 and not zero_allowed):
-        raise DataError(f"{where}: {key} is {value}; expected {expected}")
+    if not 0 <= value <= LONGEST_S or (value == 0 and not zero_allowed):
+        raise DataError(f"{where}: {key} is {str(value)[:40]}; expected {expected}")
 
 
 def _describe(value: object) -> str:

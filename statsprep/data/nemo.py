@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from statsprep.data.manifest import check_row, iter_lines, parse_line, parse_object
+from statsprep.data.manifest import LONGEST_S, check_row, iter_lines, parse_line, parse_object
 from statsprep.errors import DataError
 
 AUDIO = "audio_filepath"
@@ -118,7 +118,7 @@ def _stem(audio: str) -> str:
 
 def _name(row: dict[str, Any], base: str) -> str:
     offset = row.get("offset")
-    if isinstance(offset, int | float) and offset > 0:
+    if isinstance(offset, int | float) and 0 < offset <= LONGEST_S:
         base = f"{base}-{float(offset)!r}"
     return _WHITE.sub("_", base)
 

@@ -17,8 +17,9 @@ from typing import Any
 from statsprep.engine.plan import Shard
 from statsprep.errors import WorkerError
 from statsprep.storage.atomic import disk_errors_named, open_private
-from statsprep.storage.digest import describe_files, find_mismatch
-from statsprep.storage.journal import count_entries
+from statsprep.storage.digest import describe_files, find_mismatch, is_description
+from statsprep.storage.journal import Status, count_entries
+from statsprep.storage.names import stays_below
 from statsprep.storage.paths import DONE, JOURNAL, RunPaths
 
 # What a rename says where the shard is there already, as a folder or as a file.
@@ -48,18 +49,38 @@ class Done:
 
 def read_done(folder: Path) -> Done | None:
     """A shard's `done`, or None where it is missing or damaged."""
+    path = folder / DONE
     try:
-        return parse_done((folder / DONE).read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
+        return parse_done(path.read_bytes()) if path.is_file() else None
+    except FileNotFoundError:
         return None
 
 
 def parse_done(content: bytes | None) -> Done | None:
-    """The content of a `done`, or None where there is none or it is damaged."""
+    """The content of a `done`, or None where there is none, it is damaged, or it names files elsewhere."""
     try:
-        return Done(**json.loads(content or b""))
-    except (TypeError, ValueError):
+        done = Done(**json.loads(content or b""))
+    except (TypeError, ValueError, RecursionError):
         return None
+    texts = (done.fingerprint, done.attempt, done.host, done.keyed_by)
+    numbers = (done.shard_id, done.seconds, done.num_resumed, done.max_rss_bytes)
+    is_whole = (
+        all(isinstance(each, str) for each in texts)
+        and all(isinstance(each, int | float) for each in numbers)
+        and stays_below(done.attempt)
+        and "/" not in done.attempt
+        and is_counts(done.counts)
+        and is_description(done.files)
+        and isinstance(done.extra, dict)
+    )
+    return done if is_whole else None
+
+
+def is_counts(counts: Any) -> bool:
+    """Whether a value read from a file says how many items have which status."""
+    return isinstance(counts, dict) and all(
+        name in set(Status) and isinstance(count, int) and count >= 0 for name, count in counts.items()
+    )
 
 
 def is_merged(name: str) -> bool:

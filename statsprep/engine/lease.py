@@ -9,6 +9,7 @@ saves work, it does not guard data: that is done by the one step that commits a 
 
 import contextlib
 import json
+import logging
 import os
 import secrets
 import socket
@@ -23,6 +24,8 @@ from statsprep.storage.atomic import disk_errors_named, write_text
 from statsprep.storage.digest import json_digest
 from statsprep.storage.jsonl import read_json
 from statsprep.storage.stores import Store
+
+logger = logging.getLogger(__name__)
 
 HEARTBEAT_S = 15.0
 _MISSED_HEARTBEATS = 10
@@ -83,7 +86,7 @@ def _acquire(
     file: LeaseFile, claim: dict[str, Any], *, refuse_live: bool, heartbeat_s: float, where: str
 ) -> None:
     seen: tuple[Any, Any] | None = None
-    seen_since = time.monotonic()
+    seen_since, has_said = time.monotonic(), False
     while not file.create(claim):
         owner = file.read()
         if owner is None:
@@ -103,6 +106,15 @@ def _acquire(
                 "expected a free one; wait until it ends, stop it, or choose another stats_dir"
             )
         else:
+            if refuse_live and not has_said:
+                has_said = True
+                logger.warning(
+                    "%s: process %s on %s may work in this run directory; watching for up to %.0f s",
+                    where,
+                    owner.get("pid"),
+                    owner.get("host"),
+                    _MISSED_HEARTBEATS * heartbeat_s,
+                )
             time.sleep(_POLL_S)
 
 
@@ -211,7 +223,8 @@ def is_alive(owner: dict[str, Any]) -> bool | None:
         return False
     if owner.get("pid_namespace") != here["pid_namespace"]:
         return None
-    return _start_ticks(owner.get("pid", -1)) == owner.get("start_ticks")
+    pid = owner.get("pid")
+    return isinstance(pid, int) and _start_ticks(pid) == owner.get("start_ticks")
 
 
 def _this_process() -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 import itertools
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from statsprep.config.values import max_errors_allowed, share_of
@@ -84,13 +86,29 @@ def describe_errors(records: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def read_errors(path: Path) -> Iterator[dict[str, Any]]:
+    """The records of an errors.jsonl, streamed.
+
+    Raises:
+        DataError: a line is none.
+    """
+    for number, record in enumerate(read_jsonl(path), 1):
+        if not isinstance(record, dict) or not all(
+            isinstance(record.get(key), str) for key in ("utt_id", "kind", "type", "message")
+        ):
+            raise DataError(
+                f"{path}:{number}: is no error record; the file is damaged; `statsprep verify` it"
+            )
+        yield record
+
+
 def summarise_errors(paths: RunPaths) -> str:
     """The first failed utterances of a merged run and a count by kind, streamed."""
     path = paths.root / ERRORS
     if not path.is_file():
         return ""
-    first = list(itertools.islice(read_jsonl(path), _SHOWN))
-    kinds = Counter(record["kind"] for record in read_jsonl(path))
+    first = list(itertools.islice(read_errors(path), _SHOWN))
+    kinds = Counter(record["kind"] for record in read_errors(path))
     if not kinds:
         return ""
     by_kind = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())

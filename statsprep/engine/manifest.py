@@ -8,7 +8,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -18,9 +18,12 @@ from statsprep.engine.plan import Shard
 from statsprep.errors import ChangedRunError, ConfigError, DataError, StorageError
 from statsprep.storage.atomic import write_text
 from statsprep.storage.jsonl import read_json
+from statsprep.storage.names import goes_through_link, stays_below
 from statsprep.storage.paths import DROPPED, ERRORS, RESULTS, RunPaths
 
 LAYOUT = 1
+# What a merge never writes, and so never takes away, whatever an earlier merged.json lists.
+KEPT = frozenset({"manifest.json", "index.arrow", "indices.npy"})
 _FIXED_NAMES = (RESULTS, DROPPED, ERRORS, "stats_keys", "token_list", "index.arrow", "indices.npy")
 
 
@@ -155,12 +158,65 @@ def read_manifest(paths: RunPaths) -> Manifest:
             "stats_dir, or --overwrite to replace what is there"
         )
     manifest = Manifest(**content)
+    if fault := _find_fault(manifest):
+        raise DataError(
+            f"{paths.manifest}: {fault}; the file was edited or is damaged; restore it or use --overwrite"
+        )
     if digest_of(manifest.parts) != manifest.fingerprint:
         raise DataError(
             f"{paths.manifest}: its parts do not have its fingerprint; the file was edited or is damaged; "
             "restore it or use --overwrite"
         )
     return manifest
+
+
+def _find_fault(manifest: Manifest) -> str | None:
+    """What no run can have written: the commands rely on these types and ranges."""
+    for name in ("fingerprint", "runner", "provider", "created"):
+        if not isinstance(getattr(manifest, name), str):
+            return f"{name} is no text"
+    for name, kind in (
+        ("parts", dict),
+        ("items", dict),
+        ("argv", list),
+        ("versions", dict),
+        ("lineage", list),
+    ):
+        if not isinstance(getattr(manifest, name), kind):
+            return f"{name} is no {'list' if kind is list else 'mapping'}"
+    if not isinstance(manifest.recipe_root, str | None) or not isinstance(manifest.origin, dict | None):
+        return "recipe_root is no path, or origin no mapping"
+    if not all(isinstance(each, str) for each in manifest.argv):
+        return "argv is no list of words"
+    known = {"fingerprint": str, "accepted": list, "changes": list, "at": str}
+    for entry in manifest.lineage:
+        if not isinstance(entry, dict) or any(
+            not isinstance(entry.get(key), kind) for key, kind in known.items()
+        ):
+            return "lineage has an entry that is no accepted change"
+    ends = manifest.items.get("range")
+    if ends is not None and not (_are_ints(ends, 3) and ends[2] != 0):
+        return f"items.range is {str(ends)[:80]}"
+    if not _are_ints([manifest.num_items], 1) or not isinstance(manifest.shards, list):
+        return "num_items is no number, or shards no list"
+    position = 0
+    for shard in manifest.shards:
+        if not _are_ints(shard, 2) or shard[0] != position or shard[1] <= position:
+            return f"shards has {str(shard)[:80]} after item {position}"
+        position = shard[1]
+    return (
+        None
+        if position == manifest.num_items
+        else f"its shards hold {position} of {manifest.num_items} items"
+    )
+
+
+def _are_ints(values: Any, number: int) -> bool:
+    return (
+        isinstance(values, list)
+        and len(values) == number
+        and all(isinstance(each, int) and abs(each) < 1 << 63 for each in values)
+    )
 
 
 def remove_results(paths: RunPaths) -> None:
@@ -172,13 +228,22 @@ def remove_results(paths: RunPaths) -> None:
     paths.manifest.unlink(missing_ok=True)
     for folder in (paths.attempts, *paths.stagings(), *paths.shard_folders().values()):
         shutil.rmtree(folder, ignore_errors=True)
-    merged = (read_json(paths.receipt) or {}).get("files", {})
+    receipt = read_json(paths.receipt)
+    merged = receipt.get("files") if isinstance(receipt, dict) else None
     paths.receipt.unlink(missing_ok=True)
     shapes_and_stats = [
         path.name for mask in ("*_shape", "*_shape.arrow", "*_stats.npz") for path in paths.root.glob(mask)
     ]
-    for name in {*merged, *shapes_and_stats, *_FIXED_NAMES}:
-        (paths.root / name).unlink(missing_ok=True)
+    listed = filter(stays_below, merged if isinstance(merged, dict) else ())
+    remove_files(paths, {*listed, *shapes_and_stats, *_FIXED_NAMES})
+
+
+def remove_files(paths: RunPaths, names: Iterable[str]) -> None:
+    """Remove files of a run directory; what is a folder, or lies behind a link, is left alone."""
+    for name in names:
+        path = paths.root / name
+        if not goes_through_link(paths.root, name) and (path.is_file() or path.is_symlink()):
+            path.unlink()
 
 
 def _stamped(wanted: Manifest) -> Manifest:

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from statsprep.engine.attempt import find_defect, read_done
-from statsprep.engine.manifest import Manifest
+from statsprep.engine.attempt import find_defect, is_counts, read_done
+from statsprep.engine.manifest import KEPT, Manifest, remove_files
 from statsprep.engine.mirror import fetch_shards, is_on_store, push_merged
 from statsprep.errors import WorkerError, listed
 from statsprep.storage.atomic import (
@@ -26,7 +26,7 @@ from statsprep.storage.atomic import (
     sync_folder,
     write_text,
 )
-from statsprep.storage.digest import describe_files, find_mismatch, json_digest
+from statsprep.storage.digest import describe_files, find_mismatch, is_description, json_digest
 from statsprep.storage.jsonl import read_json
 from statsprep.storage.paths import DROPPED, ERRORS, RESULTS, RunPaths
 
@@ -76,11 +76,19 @@ def merge_run(paths: RunPaths, manifest: Manifest, runner: "type[BaseRunner]") -
 
 
 def read_receipt(paths: RunPaths) -> Receipt | None:
-    """What the last merge wrote, or None where there was none."""
+    """What the last merge wrote, or None where there was none or merged.json is damaged."""
     try:
-        return Receipt(**read_json(paths.receipt))
+        receipt = Receipt(**read_json(paths.receipt))
     except TypeError:
         return None
+    texts = (receipt.fingerprint, receipt.inputs, receipt.keyed_by)
+    is_whole = (
+        all(isinstance(each, str) for each in texts)
+        and isinstance(receipt.num_shards, int)
+        and is_counts(receipt.counts)
+        and is_description(receipt.files)
+    )
+    return receipt if is_whole else None
 
 
 def is_merged(paths: RunPaths, wanted: Receipt) -> bool:
@@ -166,9 +174,8 @@ def _put_in_place(paths: RunPaths, staging: Path, receipt: Receipt) -> None:
     for name in names:
         (paths.root / name).parent.mkdir(exist_ok=True)
         os.replace(staging / name, paths.root / name)
-    stale = set(earlier.files if earlier else ()) - set(names)
-    for name in stale:
-        (paths.root / name).unlink(missing_ok=True)
+    stale = set(earlier.files if earlier else ()) - set(names) - KEPT
+    remove_files(paths, stale)
     sync_folder(paths.root)
     write_text(paths.receipt, json.dumps(asdict(receipt), indent=1, sort_keys=True) + "\n")
     push_merged(paths, receipt.files, stale)

@@ -26,7 +26,7 @@ from pathlib import Path
 from statsprep.engine.attempt import Done, is_merged, parse_done, read_done
 from statsprep.engine.lease import StoredLease, hold_lease
 from statsprep.engine.manifest import Manifest
-from statsprep.errors import DataError
+from statsprep.errors import ConfigError, DataError
 from statsprep.storage.atomic import TEMPORARY_MARK, write_bytes, write_text
 from statsprep.storage.digest import find_mismatch
 from statsprep.storage.paths import DONE, ERRORS, RunPaths
@@ -46,6 +46,7 @@ def owned_run(paths: RunPaths, *, overwrite: bool = False) -> Iterator[None]:
         RunInUseError: another live process works there.
         StorageError: the store cannot be reached.
     """
+    _refuse_links(paths)
     with contextlib.ExitStack() as stack:
         stack.enter_context(hold_lease(paths.run_lease, refuse_live=True, where=paths.place))
         if paths.url:
@@ -53,6 +54,21 @@ def owned_run(paths: RunPaths, *, overwrite: bool = False) -> Iterator[None]:
             stack.enter_context(hold_lease(lease, refuse_live=True, where=paths.place))
             _open_mirror(paths, overwrite=overwrite)
         yield
+
+
+def _refuse_links(paths: RunPaths) -> None:
+    """Work in a run directory is work in its folders, and runs are given away: a link in one could lead to
+    anybody's files.
+    """
+    if not paths.root.is_dir():
+        return
+    with os.scandir(paths.root) as entries:
+        for entry in entries:
+            if entry.is_symlink() and entry.is_dir():
+                raise ConfigError(
+                    f"{entry.path}: is a link to {os.readlink(entry.path)}; expected a folder of the run "
+                    "directory itself; remove the link"
+                )
 
 
 def _open_mirror(paths: RunPaths, *, overwrite: bool) -> None:

@@ -2,16 +2,18 @@
 and leases.
 """
 
+import shlex
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from statsprep.engine.attempt import read_done
 from statsprep.engine.lease import is_alive
+from statsprep.engine.limits import read_errors
 from statsprep.engine.manifest import Manifest, read_manifest
 from statsprep.engine.merge import read_receipt, report_strays
 from statsprep.storage.journal import count_entries
-from statsprep.storage.jsonl import read_json, read_jsonl
+from statsprep.storage.jsonl import read_json
 from statsprep.storage.paths import ERRORS, RunPaths
 
 
@@ -75,7 +77,7 @@ def read_status(paths: RunPaths) -> RunStatus:
         if done.keyed_by == "position":
             keyed_by = "position"
         if done.counts.get("error"):
-            failures.update(record["kind"] for record in read_jsonl(folder / ERRORS))
+            failures.update(record["kind"] for record in read_errors(folder / ERRORS))
     status = RunStatus(
         run_dir=paths.place,
         state="unfinished",
@@ -106,16 +108,17 @@ def _owner(paths: RunPaths) -> dict[str, Any] | None:
 
 def _judge(paths: RunPaths, manifest: Manifest, status: RunStatus) -> tuple[str, str]:
     if status.owner is not None:
-        return "running", f"statsprep status {paths.place}"
+        return "running", shlex.join(["statsprep", "status", paths.place])
     if status.num_shards_finished < status.num_shards:
-        return "unfinished", " ".join(_command(manifest))
+        return "unfinished", shlex.join(_command(manifest))
     receipt = read_receipt(paths)
     if receipt is None or receipt.fingerprint != manifest.fingerprint:
-        return "unmerged", f"statsprep merge {paths.place}"
-    return "merged", f"statsprep inspect {paths.place}"
+        return "unmerged", shlex.join(["statsprep", "merge", paths.place])
+    return "merged", shlex.join(["statsprep", "inspect", paths.place])
 
 
 def _command(manifest: Manifest) -> list[str]:
     program, *arguments = manifest.argv or ["statsprep"]
     name = program.rpartition("/")[2]
-    return ["statsprep" if name in ("statsprep", "__main__.py") else f"python {program}", *arguments]
+    is_ours = name in ("statsprep", "__main__.py")
+    return [*(["statsprep"] if is_ours else ["python", program]), *arguments]

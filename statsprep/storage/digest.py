@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from statsprep.storage.names import stays_below
+
 
 def file_digest(path: Path | str) -> str:
     """SHA-256 of a file's bytes, in hex, read in blocks."""
@@ -25,6 +27,17 @@ def describe_files(folder: Path, names: list[str]) -> dict[str, dict[str, Any]]:
         name: {"bytes": (folder / name).stat().st_size, "sha256": file_digest(folder / name)}
         for name in sorted(names)
     }
+
+
+def is_description(files: Any) -> bool:
+    """Whether a value read from a file is what `describe_files` returns, and names nothing elsewhere."""
+    return isinstance(files, dict) and all(
+        stays_below(name)
+        and isinstance(file, dict)
+        and isinstance(file.get("bytes"), int)
+        and isinstance(file.get("sha256"), str)
+        for name, file in files.items()
+    )
 
 
 def find_mismatch(

@@ -23,13 +23,15 @@ def read_jsonl(path: Path) -> Iterator[Any]:
         for number, line in enumerate(lines, 1):
             try:
                 yield json.loads(line)
-            except json.JSONDecodeError as error:
-                raise DataError(f"{path}:{number}: not JSON ({error.msg}); the file is damaged") from error
+            except (ValueError, RecursionError) as error:
+                reason = getattr(error, "msg", None) or str(error).partition(";")[0]
+                raise DataError(f"{path}:{number}: not JSON ({reason}); the file is damaged") from error
 
 
 def read_json(path: Path) -> Any:
-    """A JSON file's value, or None where it is missing or not whole JSON."""
+    """A JSON file's value, or None where it is missing, no regular file, or not whole JSON."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError, UnicodeDecodeError, json.JSONDecodeError):
+        # A FIFO would never answer, and a device never end.
+        return json.loads(path.read_bytes()) if path.is_file() else None
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return None

@@ -1,6 +1,10 @@
-"""File names made from utterance ids, which may hold anything: slashes, dots, quotes, 4,096 bytes."""
+"""File names made from utterance ids, which may hold anything: slashes, dots, quotes, 4,096 bytes; and file
+names that somebody else wrote down, which may point anywhere.
+"""
 
 import re
+from pathlib import Path
+from typing import Any
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 _MAX_LENGTH = 60
@@ -13,3 +17,14 @@ def item_name(position: int, utt_id: str, suffix: str) -> str:
     """
     readable = _UNSAFE.sub("_", utt_id)[:_MAX_LENGTH].strip("_")
     return f"{position}-{readable}{suffix}" if readable else f"{position}{suffix}"
+
+
+def stays_below(name: Any) -> bool:
+    """Whether a name is that of something below a folder: relative, and with no `..` in it."""
+    return isinstance(name, str) and "\0" not in name and {"", ".", ".."}.isdisjoint(name.split("/"))
+
+
+def goes_through_link(folder: Path, name: str) -> bool:
+    """Whether a folder between `folder` and the file `name` below it is a link, which may lead anywhere."""
+    above = (folder / name).parents
+    return any(each.is_symlink() for each in above if each.is_relative_to(folder) and each != folder)

@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import itertools
 import os
 import re
 import secrets
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from statsprep.errors import ConfigError
-from statsprep.storage.stores import Store, StorePath, check_url, is_url
+from statsprep.storage.stores import Store, StorePath, check_url, is_url, local
 
 DONE = "done"
 RESULTS = "results.jsonl"
@@ -43,7 +44,7 @@ class RunPaths:
             ConfigError: the URL is not one of a known store.
         """
         if not is_url(folder):
-            return cls(Path(folder).absolute() / subdir)
+            return cls(Path(local(folder)).absolute() / subdir)
         url = f"{os.fspath(folder).rstrip('/')}/{subdir}".rstrip("/")
         check_url(url)
         digest = hashlib.sha256(url.encode()).hexdigest()[:16]
@@ -151,12 +152,17 @@ def find_run_dirs(path: StorePath) -> list[RunPaths]:
     if is_url(path):
         runs, seen = _find_on_store(os.fspath(path).rstrip("/")), "holds no manifest.json"
     else:
-        folder = Path(path)
+        folder = Path(local(path))
         if (folder / "manifest.json").is_file():
             return [RunPaths(folder)]
         found = sorted(folder.glob("*/manifest.json")) if folder.is_dir() else []
         runs = [RunPaths(each.parent) for each in found]
         seen = "holds no manifest.json, nor does a folder in it" if folder.exists() else "does not exist"
+        below = next(
+            itertools.chain(folder.glob("*/*/manifest.json"), folder.glob("*/*/*/manifest.json")), None
+        )
+        if below is not None and not runs:
+            seen += f"; did you mean {str(below.parent.parent)!r}?"
     if not runs:
         raise ConfigError(
             f"{path}: {seen}; expected a run directory (stats_dir/<split>) or a stats_dir; give its path"

@@ -5,6 +5,7 @@ The Arrow file `<key>_shape.arrow` has the columns utt_id (large_string), index 
 and dim0, dim1, ... (int64), in the order of the text.
 """
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -68,8 +69,9 @@ def merge_arrow(parts: Iterable[Path], target: Path) -> int:
 
     def tables() -> Iterator[Any]:
         for part in parts:
-            with pa.OSFile(str(part)) as source:
-                yield pa.ipc.open_file(source).read_all()
+            with _arrow_errors_named(part), pa.OSFile(str(part)) as source:
+                table = _checked(source)
+            yield table
 
     return _write_arrow(target, tables())
 
@@ -124,7 +126,34 @@ def _write_arrow(target: Path, tables: Iterable[Any]) -> int:
 
 
 def load_shapes(path: Path) -> Any:
-    """The memory-mapped pyarrow Table of a `<key>_shape.arrow`: utt_id, index, dim0, dim1, ..."""
+    """The memory-mapped pyarrow Table of a `<key>_shape.arrow`: utt_id, index, dim0, dim1, ...
+
+    Raises:
+        DataError: the file is missing, damaged, or something else.
+    """
     import pyarrow as pa
 
-    return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+    with _arrow_errors_named(path):
+        return _checked(pa.memory_map(str(path)))
+
+
+def _checked(source: Any) -> Any:
+    """The table of an open file. Arrow believes offsets that point anywhere, unless it is asked to look."""
+    import pyarrow as pa
+
+    table = pa.ipc.open_file(source).read_all()
+    table.validate(full=True)
+    names, types = table.column_names, table.schema.types
+    dims = [f"dim{dim}" for dim in range(len(names) - 2)]
+    if names != ["utt_id", "index", *dims] or types != [pa.large_string(), *[pa.int64()] * (len(names) - 1)]:
+        raise ValueError(f"columns {', '.join(names)}")
+    return table
+
+
+@contextlib.contextmanager
+def _arrow_errors_named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError, NotImplementedError) as error:  # Arrow's own are kinds of these
+        reason = " ".join(str(error).split())[:120]
+        raise DataError(f"{path}: is no table of shapes ({reason}); measure the split again") from error

@@ -18,6 +18,7 @@ from typing import Any
 
 from statsprep.errors import ConfigError, StatsprepError, StorageError, listed, nearest
 from statsprep.storage.atomic import TEMPORARY_MARK
+from statsprep.storage.names import stays_below
 
 # Protocols whose files are plain bytes in one place. Others of fsspec's, such as `github` or the chained
 # `simplecache::`, would let a manifest make this machine fetch or write what it likes.
@@ -31,6 +32,7 @@ _EXTRAS = {
     "abfs": "",
     "az": "",
 }
+_LOCAL = "file://"
 _BLOCK_BYTES = 1 << 20
 _AHEAD_BYTES = 1 << 22
 
@@ -38,12 +40,33 @@ StorePath = str | os.PathLike[str]
 
 
 def is_url(path: StorePath) -> bool:
-    """Whether a path is a URL rather than a place on this machine."""
-    return isinstance(path, str) and "://" in path and "/" not in path.partition("://")[0]
+    """Whether a path is a URL rather than a place on this machine; `file:///data/a.wav` is one here."""
+    return (
+        isinstance(path, str)
+        and "://" in path
+        and "/" not in path.partition("://")[0]
+        and not path.startswith(_LOCAL)
+    )
+
+
+def local(path: StorePath) -> StorePath:
+    """A place on this machine without the `file://` that it may be written with; a URL as it is.
+
+    Raises:
+        ConfigError: it is one of another machine, or relative.
+    """
+    if not isinstance(path, str) or not path.startswith(_LOCAL):
+        return path
+    place = path.removeprefix(_LOCAL)
+    if not place.startswith("/"):
+        raise ConfigError(f"{path}: is no path from / on; expected one such as {_LOCAL}/data/train.jsonl")
+    return place
 
 
 def join(folder: StorePath, name: str) -> str:
     """`name` below a folder or URL; an absolute name or a URL stays what it is."""
+    if name.startswith(f"{_LOCAL}/"):
+        return name.removeprefix(_LOCAL)
     if is_url(name) or not is_url(folder):
         return name if is_url(name) else os.path.join(folder, name)
     return name if name.startswith("/") else f"{os.fspath(folder).rstrip('/')}/{name}"
@@ -51,7 +74,7 @@ def join(folder: StorePath, name: str) -> str:
 
 def absolute(path: StorePath) -> Path | str:
     """A path from the root on, or the URL as it is."""
-    return os.fspath(path) if is_url(path) else Path(path).absolute()
+    return os.fspath(path) if is_url(path) else Path(local(path)).absolute()
 
 
 def parent(path: StorePath) -> str:
@@ -63,7 +86,7 @@ def check_url(url: str, *, where: str = "") -> None:
     """Refuse what is no URL of a known store.
 
     Raises:
-        ConfigError: names the protocol.
+        ConfigError: names the protocol, or the `..` in it.
     """
     protocol = url.partition("://")[0]
     if protocol not in _EXTRAS:
@@ -71,6 +94,8 @@ def check_url(url: str, *, where: str = "") -> None:
             f"{where}{url}: {protocol!r} is no known store{nearest(protocol, _EXTRAS)}; expected one of "
             f"{listed(_EXTRAS, limit=10)}, or a path on this machine"
         )
+    if ".." in url.split("/"):
+        raise ConfigError(f"{where}{url}: stores have no '..'; write the URL out")
 
 
 @contextlib.contextmanager
@@ -248,7 +273,9 @@ class Store:
                 found = filesystem.find(root, detail=True)
             except FileNotFoundError:
                 return {}
-            return {path.removeprefix(f"{root}/"): each["size"] for path, each in found.items()}
+            sizes = {path.removeprefix(f"{root}/"): each["size"] for path, each in found.items()}
+            # Keys of object stores may hold `..`, which a folder of this machine would follow.
+            return {name: size for name, size in sizes.items() if stays_below(name)}
 
     def put(self, name: str, content: bytes) -> None:
         """Write a file, whatever was there."""

@@ -161,3 +161,33 @@ def test_help_and_import_load_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("command", ["status", "verify", "merge", "inspect", "init", "check", "run"])
+def test_a_path_that_the_system_refuses_is_one_line(command: str, statsprep: Statsprep) -> None:
+    """A name that is too long, as one that may not be read or written, is no bug of the program."""
+    found = statsprep(command, "x" * 300)
+    assert found.code in (2, 3, 4)
+    assert "File name too long" in found.error
+
+
+def test_a_folder_without_rights_is_named(statsprep: Statsprep, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(path: Path, *args: object, **kwargs: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "mkdir", refused)
+    found = statsprep("init", "recipe")
+    assert found.code == 4
+    assert "recipe: Permission denied; expected a path that you may read and write" in found.error
+
+
+def test_an_error_is_one_line_whatever_it_quotes(failing: Any, statsprep: Statsprep) -> None:
+    """No terminal takes a file's name for a command."""
+    failing(DataError("a\nb\x1b[31m.wav: is bad", detail="  one\x07\n  two"))
+    found = statsprep("verify", "x")
+    assert found.err == "error: a\\nb\\x1b[31m.wav: is bad\n  one\\x07\n  two\n"
+
+
+def test_a_long_override_is_no_file_name(statsprep: Statsprep) -> None:
+    found = statsprep("run", "x.yaml", f"seed={'9' * 300}")
+    assert "x.yaml: no such file" in found.error

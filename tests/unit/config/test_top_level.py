@@ -31,3 +31,17 @@ def test_a_near_miss_of_a_known_key_is_an_error(key: str, meant: str) -> None:
 def test_known_keys_and_own_variables_are_allowed() -> None:
     check_top_level(dict.fromkeys(TOP_LEVEL_KEYS), PATH)
     check_top_level({"sample_rate_hz": 8000, "corpus": "asterisk", "data_dir": "data"}, PATH)
+
+
+@pytest.mark.parametrize("value", [5, "x", [1], True, 1.5])
+@pytest.mark.parametrize("key", ["dataset", "model", "dataloader", "provider", "runner"])
+def test_a_section_is_a_mapping(key: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=f"conf/training.yaml: {key}: .* is not valid; expected a section"):
+        check_top_level({key: value}, PATH)
+
+
+@pytest.mark.parametrize("value", [5, [1], {"a": 1}, True])
+@pytest.mark.parametrize("key", ["stats_dir", "output_dir"])
+def test_a_folder_is_text(key: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=f"conf/training.yaml: {key}: .* expected the path of a folder"):
+        check_top_level({key: value}, PATH)

@@ -248,3 +248,26 @@ def test_memory_is_not_shared_with_workers() -> None:
 
     with pytest.raises(ConfigError, match="cannot see this one's memory"):
         run(executor=Elsewhere())
+
+
+@pytest.mark.parametrize("change", [{"attempt": "../../letter"}, {"attempt": ""}, {"files": {"../x": None}}])
+def test_a_hostile_done_on_a_store_leads_nowhere(change: dict[str, Any]) -> None:
+    """Nothing beside the run is read, copied or removed; the shard is measured again."""
+    report = run()
+    before = merged()
+    fsspec.filesystem("memory").pipe_file("/bucket/letter", b"precious")
+    content = json.loads(store().read("split.1/done") or b"")
+    described = next(iter(content["files"].values()))
+    if "files" in change:
+        change = {"files": content["files"] | dict.fromkeys(change["files"], described)}
+    store().put("split.1/done", json.dumps(content | change).encode())
+    store().remove(["merged.json"])
+    lose_mirror(report)
+    (paths,) = find_run_dirs(URL)
+    copied = copy_for_reading(paths, contents=True)
+    assert read_status(copied).damaged == ["split.1"]
+    seen: list[int] = []
+    run(seen=seen)
+    assert seen == list(range(20, 40))
+    assert merged() == before
+    assert fsspec.filesystem("memory").cat_file("/bucket/letter") == b"precious"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from statsprep.storage.digest import describe_files, file_digest, find_mismatch, json_digest
+from statsprep.storage.digest import describe_files, file_digest, find_mismatch, is_description, json_digest
 
 
 def test_json_digest_does_not_depend_on_the_order_of_keys() -> None:
@@ -44,3 +44,16 @@ def test_each_kind_of_mismatch_is_told(folder: Path) -> None:
     (folder / "a").unlink()
     (folder / "a").mkdir()
     assert find_mismatch(folder, files) == "a is missing"
+
+
+def test_only_what_was_described_is_a_description(tmp_path: Path) -> None:
+    """What comes from a file of somebody else's may name files anywhere, or be anything."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "f").write_text("x")
+    good = describe_files(tmp_path, ["sub/f"])
+    assert is_description(good)
+    assert is_description({})
+    for name in ("../f", "/etc/passwd", "a/../../f", "..", ".", "", "a//b", "a\0b"):
+        assert not is_description({name: good["sub/f"]})
+    for wrong in (None, [], ["f"], {"f": None}, {"f": {"bytes": 1}}, {"f": {"bytes": "1", "sha256": "0"}}):
+        assert not is_description(wrong)

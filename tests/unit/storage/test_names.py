@@ -1,10 +1,12 @@
 """File names from ids: safe, unique, and short, whatever an id holds."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statsprep.storage.names import item_name
+from statsprep.storage.names import goes_through_link, item_name, stays_below
 
 
 @given(st.text(), st.integers(0, 10**9))
@@ -34,3 +36,23 @@ def test_ids_that_look_the_same_have_names_of_their_own(odd_ids: list[str]) -> N
 )
 def test_what_is_readable_of_an_id_stays(utt_id: str, name: str) -> None:
     assert item_name(7, utt_id, ".npy") == name
+
+
+@given(st.integers(0, 10**9), st.text())
+def test_a_name_that_we_make_stays_below(position: int, utt_id: str) -> None:
+    assert stays_below(f"split.0/{item_name(position, utt_id, '.npy')}")
+
+
+@given(st.lists(st.sampled_from(["..", ".", "", "a", "..a", "a.."])))
+def test_a_name_stays_below_only_without_ways_up(parts: list[str]) -> None:
+    name = "/".join(parts)
+    assert stays_below(name) == (bool(parts) and {"..", ".", ""}.isdisjoint(parts))
+
+
+def test_a_link_on_the_way_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "run" / "real").mkdir(parents=True)
+    (tmp_path / "run" / "real" / "link").symlink_to(tmp_path)
+    (tmp_path / "linked_run").symlink_to(tmp_path / "run")
+    assert goes_through_link(tmp_path / "run", "real/link/f")
+    assert not goes_through_link(tmp_path / "run", "real/f")
+    assert not goes_through_link(tmp_path / "linked_run", "real/f"), "the run directory itself may be a link"

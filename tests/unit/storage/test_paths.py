@@ -39,3 +39,14 @@ def test_a_path_without_a_run_says_what_was_seen(tmp_path: Path) -> None:
         find_run_dirs(tmp_path / "missing")
     with pytest.raises(ConfigError, match=r"holds no manifest\.json, nor does a folder in it"):
         find_run_dirs(tmp_path)
+
+
+def test_a_path_above_a_run_says_where_it_is(tmp_path: Path) -> None:
+    """People give the recipe's folder, or exp/, where stats_dir is exp/stats."""
+    run = tmp_path / "demo" / "exp" / "stats" / "train"
+    run.mkdir(parents=True)
+    (run / "manifest.json").write_text("{}")
+    for given in (tmp_path / "demo", tmp_path / "demo" / "exp"):
+        with pytest.raises(ConfigError, match=f"did you mean '{run.parent}'"):
+            find_run_dirs(given)
+    assert find_run_dirs(f"file://{run.parent}") == find_run_dirs(run.parent)

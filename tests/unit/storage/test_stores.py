@@ -17,6 +17,7 @@ from statsprep.storage.stores import (
     check_url,
     is_url,
     join,
+    local,
     parent,
     read_bytes,
     read_head,
@@ -187,3 +188,33 @@ def test_paths_and_urls() -> None:
     assert join("/data", "a.wav") == "/data/a.wav"
     assert parent("s3://bucket/data/a.jsonl") == "s3://bucket/data"
     assert parent("/data/a.jsonl") == "/data"
+
+
+def test_a_file_url_is_a_path_of_this_machine(tmp_path: Path) -> None:
+    """As a file browser writes it; of another machine, or relative, it is refused."""
+    assert not is_url("file:///data/a.wav")
+    assert local("file:///data/a b.wav") == "/data/a b.wav"
+    assert local("s3://bucket/a") == "s3://bucket/a"
+    assert join("s3://bucket/corpus", "file:///data/a.wav") == "/data/a.wav"
+    assert join("/corpus", "file:///data/a.wav") == "/data/a.wav"
+    for wrong in ("file://data/a.wav", "file://"):
+        with pytest.raises(ConfigError, match="is no path from / on"):
+            local(wrong)
+
+
+def test_a_url_has_no_way_up() -> None:
+    with pytest.raises(ConfigError, match=r"s3://bucket/a/\.\./\.\.: stores have no '\.\.'"):
+        check_url("s3://bucket/a/../..")
+
+
+def test_a_key_that_would_leave_a_folder_is_nobodys_file(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bucket may hold the key `runs/train/../../x`; a mirror on disk would follow it."""
+    store.put("split.0/done", b"{}")
+    filesystem, root = stores._open_filesystem(store.url)
+    found = filesystem.find(root, detail=True)
+    hostile = {f"{root}/../../x": {"size": 1}, f"{root}/a/../b": {"size": 1}, f"{root}//etc/x": {"size": 1}}
+    with monkeypatch.context() as patched:
+        patched.setattr(type(filesystem), "find", lambda self, path, **options: {**found, **hostile})
+        assert store.sizes() == {"split.0/done": 2}
